@@ -1,0 +1,256 @@
+//! The daemon's wiring, in order: open disks, mount, recover, wait, unmount.
+//!
+//! Called by `cli::mount` with a validated configuration. Starts the background threads (recovery a disk, the watch on
+//! each disk's room, the session) and owns the only way out: every end of the session, a signal and a panic in a thread
+//! arrive as one [`Event`]. Holds no lock.
+
+use std::io;
+use std::panic;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use uuid::Uuid;
+
+use crate::config::{Config, Options, Passthrough};
+use crate::error::{SetupError, io_text};
+use crate::fs::CacheFs;
+use crate::fs::monitor::Monitor;
+use crate::fuse::GlueSettings;
+use crate::fuse::session::{self, MountSettings, MountedSession};
+use crate::ready::Ready;
+use crate::status::{self, DiskState, IoMode};
+use crate::sys;
+use crate::volume::attr::DiskNo;
+use crate::volume::disk::real::RealDisk;
+use crate::volume::disk::{Disk, DiskLimits};
+use crate::volume::identity::{self, DiskAtStart};
+use crate::volume::{Volume, VolumeSettings, recovery};
+
+/// How often each disk's room is asked for (DESIGN.md section 5).
+const SPACE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What ends a daemon.
+enum Event {
+    /// The kernel has unmounted the file system, or the session broke.
+    SessionEnded(io::Result<()>),
+    /// SIGTERM or SIGINT.
+    Signal,
+    /// A thread panicked: its state cannot be trusted.
+    Panic,
+}
+
+/// Mounts a volume and serves it until it is unmounted.
+///
+/// # Errors
+/// What kept the volume from being mounted, or ended it other than an unmount or a signal.
+pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
+    // Modes arrive with the client's umask applied.
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let (volume, missing, locks) = open_volume(&config)?;
+    let (events, inbox) = mpsc::channel();
+    watch_for_trouble(&events)?;
+    session::clear_stale_mount(&config.mountpoint).map_err(|error| mount_error(&config, &error))?;
+    let volume = Arc::new(volume);
+    let monitor = Monitor::new(config.mountpoint.clone(), missing);
+    let fs = Arc::new(CacheFs::new(Arc::clone(&volume), config.options.statfs, monitor));
+    let mounted = mount(&config, &fs)?;
+    fs.monitor().set_io_mode(if mounted.passthrough() { IoMode::Passthrough } else { IoMode::Daemon });
+    let ended = events.clone();
+    spawn("session", move || drop(ended.send(Event::SessionEnded(mounted.run()))))?;
+    spawn_recovery(&fs)?;
+    spawn_space_watch(&volume)?;
+    wait_until_it_answers(&config)?;
+    log::info!("mounted {} at {}", config.source, config.mountpoint.display());
+    ready.ok()?;
+    let end = serve(&config, &inbox);
+    log::info!("unmounted {}", config.mountpoint.display());
+    drop(locks);
+    end
+}
+
+/// Opens and checks the disks that are there.
+fn open_volume(config: &Config) -> Result<(Volume, Vec<status::Disk>, Vec<OwnedFd>), SetupError> {
+    let paths: Vec<PathBuf> = config.disks.iter().map(|disk| disk.path.clone()).collect();
+    let found = identity::open_disks(&paths, &config.mountpoint)?;
+    identity::check_require(&found, config.options.require)?;
+    let (mut disks, mut missing, mut locks, mut volume_id) = (Vec::new(), Vec::new(), Vec::new(), Uuid::nil());
+    for disk in found {
+        match disk {
+            DiskAtStart::Present(disk) => {
+                let limits = limits_of(config, &disk.path);
+                disks.push(Disk::new(disk.disk_id, disk.path, Box::new(RealDisk::new(disk.dir)), limits));
+                locks.push(disk.lock);
+                volume_id = disk.volume_id;
+            }
+            DiskAtStart::Missing(disk) => {
+                // Said in three places: here, in the log, and in status.
+                eprintln!("kvspan: disk '{}' is missing: {}", disk.path.display(), disk.reason);
+                log::warn!("disk '{}' is missing: {}", disk.path.display(), disk.reason);
+                let path = disk.path.to_string_lossy().into_owned();
+                missing.push(status::Disk { path, state: DiskState::Missing, ..status::Disk::default() });
+            }
+        }
+    }
+    let settings = VolumeSettings {
+        id: volume_id,
+        policy: config.options.placement,
+        name_deadline: deadline(config.options.io_timeout),
+    };
+    let volume = Volume::new(settings, disks)
+        .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;
+    volume.refresh_space();
+    Ok((volume, missing, locks))
+}
+
+fn limits_of(config: &Config, path: &Path) -> DiskLimits {
+    let disk = config.disks.iter().find(|disk| disk.path == path);
+    DiskLimits {
+        limit: disk.map_or(config.options.limit, |disk| disk.limit_or(&config.options)),
+        reserve: disk.map_or(config.options.reserve, |disk| disk.reserve_or(&config.options)),
+    }
+}
+
+/// A timeout of 0 is switched off: a request then waits as long as it takes.
+fn deadline(timeout: Duration) -> Duration {
+    const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+    if timeout.is_zero() { FOR_EVER } else { timeout }
+}
+
+fn mount(config: &Config, fs: &Arc<CacheFs>) -> Result<MountedSession, SetupError> {
+    let Options { allow_other, read_only, threads, entry_ttl, negative_ttl, passthrough, .. } = config.options;
+    let settings = MountSettings {
+        source: &config.source,
+        mountpoint: &config.mountpoint,
+        allow_other,
+        read_only,
+        threads,
+    };
+    let glue = GlueSettings {
+        entry_ttl,
+        negative_ttl,
+        passthrough: passthrough == Passthrough::Auto,
+        stacked_disks: fs.volume().disks().iter().any(|disk| session::is_stacked(&disk.path)),
+    };
+    MountedSession::new(Arc::clone(fs), &settings, glue).map_err(|error| mount_error(config, &error))
+}
+
+fn mount_error(config: &Config, error: &io::Error) -> SetupError {
+    SetupError::Mount(format!("cannot mount on '{}': {}", config.mountpoint.display(), io_text(error)))
+}
+
+/// Signals and panics become events. A panic in a thread ends the daemon in order: what the thread held is unknown.
+fn watch_for_trouble(events: &Sender<Event>) -> Result<(), SetupError> {
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| thread_error(&e))?;
+    let to = events.clone();
+    spawn("signals", move || {
+        for _ in signals.forever() {
+            if to.send(Event::Signal).is_err() {
+                break;
+            }
+        }
+    })?;
+    let to = events.clone();
+    panic::set_hook(Box::new(move |info| {
+        log::error!("a thread of the daemon panicked, which is a bug in kvspan: {info}");
+        let _ = to.send(Event::Panic);
+    }));
+    Ok(())
+}
+
+fn thread_error(error: &io::Error) -> SetupError {
+    SetupError::Failed(format!("the daemon's threads cannot be started: {}", io_text(error)))
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), SetupError> {
+    thread::Builder::new().name(name.to_string()).spawn(work).map(drop).map_err(|e| thread_error(&e))
+}
+
+/// A thread a disk; the last one to finish makes the volume ready.
+fn spawn_recovery(fs: &Arc<CacheFs>) -> Result<(), SetupError> {
+    for (no, disk) in (0u8..).map(DiskNo).zip(fs.volume().disks()) {
+        let fs = Arc::clone(fs);
+        spawn(&format!("scan-{}", no.0), {
+            let path = disk.path.clone();
+            move || {
+                let began = Instant::now();
+                match recovery::scan_disk(fs.volume(), no, &|| false) {
+                    Ok(report) => log::info!(
+                        "disk '{}': {} files scanned in {:.1?}, {} objects could not be read",
+                        path.display(),
+                        report.files,
+                        began.elapsed(),
+                        report.unreadable
+                    ),
+                    Err(error) => log::error!("disk '{}' cannot be scanned: {error}", path.display()),
+                }
+                if !fs.volume().is_recovering() {
+                    fs.monitor().set_recovered(fs.volume());
+                }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn spawn_space_watch(volume: &Arc<Volume>) -> Result<(), SetupError> {
+    let volume = Arc::downgrade(volume);
+    spawn("space", move || {
+        while let Some(volume) = volume.upgrade() {
+            volume.refresh_space();
+            drop(volume);
+            thread::sleep(SPACE_INTERVAL);
+        }
+    })
+}
+
+/// The command that started us returns when the mount answers, so ask it something.
+fn wait_until_it_answers(config: &Config) -> Result<(), SetupError> {
+    rustix::fs::statvfs(&config.mountpoint).map(drop).map_err(|errno| mount_error(config, &errno.into()))
+}
+
+/// Waits for the end of the session. A signal unmounts, lazily if the mount is in use; what is then not over within
+/// `stop_timeout` is cut off, since a thread inside a dead disk can never be joined.
+fn serve(config: &Config, inbox: &Receiver<Event>) -> Result<(), SetupError> {
+    let mut panicked = false;
+    let mut event = inbox.recv().unwrap_or(Event::Signal);
+    loop {
+        match event {
+            Event::SessionEnded(_) if panicked => {
+                return Err(SetupError::Failed("the daemon stopped because of a bug in it".to_string()));
+            }
+            Event::SessionEnded(Ok(())) => return Ok(()),
+            Event::SessionEnded(Err(error)) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
+                return Ok(());
+            }
+            Event::SessionEnded(Err(error)) => {
+                return Err(SetupError::Failed(format!("the FUSE session broke: {}", io_text(&error))));
+            }
+            Event::Signal | Event::Panic => panicked |= matches!(event, Event::Panic),
+        }
+        unmount_or_detach(&config.mountpoint);
+        event = match inbox.recv_timeout(deadline(config.options.stop_timeout)) {
+            Ok(event) => event,
+            Err(_) => {
+                log::warn!("the mount is still in use after {:?}; its users are cut off", config.options.stop_timeout);
+                sys::exit_now(i32::from(panicked));
+            }
+        };
+    }
+}
+
+fn unmount_or_detach(mountpoint: &Path) {
+    let Err(error) = session::unmount(mountpoint, false) else {
+        return;
+    };
+    log::info!("'{}' cannot be unmounted at once ({}); it is detached", mountpoint.display(), io_text(&error));
+    if let Err(error) = session::unmount(mountpoint, true) {
+        log::warn!("'{}' cannot be detached: {}", mountpoint.display(), io_text(&error));
+    }
+}

@@ -1,0 +1,459 @@
+//! The volume: the only room that changes disks and index together.
+//!
+//! Called by the file system above it (`crate::fs`) and by the daemon's background work; knows nothing of FUSE.
+//! Create and rename touch the disk first and the index second; unlink the index first. Locks: rank 0 name locks
+//! and the tree lock (nested paths), which may be held over system calls; rank 1 [`Shared`], which never is.
+//!
+//! Invariants: a name has one location; every linked file of the index is on its disk; an inode with an open handle
+//! is pinned; a disk's used bytes are the sum over its files that are linked or open.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use uuid::Uuid;
+
+use crate::config::PlacementPolicy;
+use crate::error::{Error, Result, is_disk_trouble};
+use crate::sync::{NameGuard, NameLocks};
+use attr::{Attr, DiskNo, Ino, Kind};
+use disk::{Disk, FoundKind, FoundStat};
+use index::{Entry, Index, NewEntry};
+use name::{EntryName, PlacementKey};
+use placement::Placement;
+
+pub mod attr;
+pub mod capacity;
+mod dirs;
+pub mod disk;
+pub mod files;
+pub mod identity;
+pub mod index;
+pub mod name;
+pub mod placement;
+pub mod recovery;
+pub mod report;
+
+/// What a file system of the volume's size needs to know of itself besides its disks.
+pub struct VolumeSettings {
+    /// The id that all labels share.
+    pub id: Uuid,
+    /// Where a new file goes.
+    pub policy: PlacementPolicy,
+    /// How long a request waits for a name that another one works on.
+    pub name_deadline: Duration,
+}
+
+/// N disks and the index over them.
+pub struct Volume {
+    id: Uuid,
+    disks: Vec<Disk>,
+    placement: Placement,
+    policy: PlacementPolicy,
+    names: NameLocks,
+    /// Shared by requests on nested paths, exclusive for the rename of a directory.
+    tree: RwLock<()>,
+    tree_deadline: Duration,
+    shared: Mutex<Shared>,
+    counters: Counters,
+}
+
+/// Rank 1: the index and the files that are open.
+struct Shared {
+    index: Index,
+    open: HashMap<Ino, OpenFile>,
+}
+
+/// One inode that has handles.
+struct OpenFile {
+    handles: u32,
+    writers: u32,
+    fd: Arc<OwnedFd>,
+    writable: bool,
+}
+
+/// What the volume has done since it was opened.
+#[derive(Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    adopted: AtomicU64,
+    shadows: AtomicU64,
+}
+
+/// An open file, as the layer above keeps it in a handle.
+pub struct Opened {
+    /// The entry at the time of the open.
+    pub entry: Entry,
+    /// The backing file.
+    pub fd: Arc<OwnedFd>,
+}
+
+/// Who a new file or directory belongs to, and its permission bits.
+#[derive(Clone, Copy, Debug)]
+pub struct NewOwner {
+    /// Owner.
+    pub uid: u32,
+    /// Group, unless the directory hands its own down.
+    pub gid: u32,
+    /// The low 12 bits of `st_mode`, umask applied.
+    pub mode: u16,
+}
+
+/// Nanoseconds since the epoch.
+pub(crate) fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+impl Volume {
+    /// A volume over labelled disks, with an index that knows the root only.
+    ///
+    /// # Errors
+    /// [`Error::NoDisk`] without disks, or what the first disk said about its directory.
+    pub fn new(settings: VolumeSettings, disks: Vec<Disk>) -> Result<Self> {
+        let ids: Vec<(Uuid, f64)> = disks.iter().map(|disk| (disk.id, 1.0)).collect();
+        let root = root_attr(&disks)?;
+        let placement = Placement::new(&ids).map_err(|_| Error::Invalid)?;
+        let mut index = Index::new(disks.len(), root);
+        index.set_dir_disks(Ino::ROOT, all_disks(disks.len()));
+        Ok(Volume {
+            id: settings.id,
+            placement,
+            disks,
+            policy: settings.policy,
+            names: NameLocks::new(settings.name_deadline),
+            tree: RwLock::new(()),
+            tree_deadline: settings.name_deadline,
+            shared: Mutex::new(Shared { index, open: HashMap::new() }),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The id that all labels share.
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// All disks, in configured order.
+    pub fn disks(&self) -> &[Disk] {
+        &self.disks
+    }
+
+    /// One disk.
+    ///
+    /// # Errors
+    /// [`Error::NoDisk`] for a number that no disk has.
+    pub fn disk(&self, no: DiskNo) -> Result<&Disk> {
+        self.disks.get(no.index()).ok_or(Error::NoDisk)
+    }
+
+    /// The disk that placement picks for a name.
+    pub fn owner(&self, name: &[u8]) -> Option<DiskNo> {
+        self.placement.owner(&PlacementKey::of(name))
+    }
+
+    /// The disk that placement picks for an entry's name.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the entry has gone.
+    pub fn owner_of(&self, ino: Ino) -> Result<&Disk> {
+        let (_, name) = self.entry_name(ino)?;
+        self.disk(self.owner(&name).ok_or(Error::NoDisk)?)
+    }
+
+    /// Looks a name up and counts one look-up of its inode, which the caller owes a [`forget`](Self::forget).
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for a miss, which is also what a disk that cannot be read answers.
+    pub fn lookup(&self, parent: Ino, name: EntryName<'_>) -> Result<Entry> {
+        let now = now_ns();
+        let found = {
+            let mut shared = self.shared.lock();
+            shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.count_lookup(ino, now))
+        };
+        let found = match found {
+            Some(entry) => Some(entry),
+            None if self.is_recovering() => self.lookup_unscanned(parent, name, now)?,
+            None => None,
+        };
+        let counter = if found.is_some() { &self.counters.hits } else { &self.counters.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found.ok_or(Error::NotFound)
+    }
+
+    fn lookup_unscanned(&self, parent: Ino, name: EntryName<'_>, now: i64) -> Result<Option<Entry>> {
+        let _tree = self.tree_for(parent);
+        let _name = self.names.lock(parent, name.as_bytes())?;
+        let Some(entry) = self.find_or_probe(parent, name)? else {
+            return Ok(None);
+        };
+        Ok(self.shared.lock().count_lookup(entry.ino, now))
+    }
+
+    /// Takes back `count` look-ups; the slot of an entry that has gone is then free again.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        self.shared.lock().index.forget(ino, count);
+    }
+
+    /// The entry as the index has it, or live from the disk while somebody may be writing to it.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the entry has gone and nobody has it open.
+    pub fn attributes(&self, ino: Ino) -> Result<Entry> {
+        let (mut entry, writer) = {
+            let shared = self.shared.lock();
+            let entry = shared.index.get(ino).ok_or(Error::Stale)?;
+            let open = shared.open.get(&ino);
+            if !entry.linked && open.is_none() && entry.kind == Kind::File {
+                return Err(Error::Stale);
+            }
+            (entry, open.filter(|open| open.writers > 0 || !entry.linked).map(|open| Arc::clone(&open.fd)))
+        };
+        if let Some(fd) = writer {
+            entry.attr = self.refresh(&entry, &fd)?;
+        }
+        Ok(entry)
+    }
+
+    /// Reads the attributes of an open file from its disk into the index.
+    fn refresh(&self, entry: &Entry, fd: &OwnedFd) -> Result<Attr> {
+        use std::os::fd::AsFd;
+        let stat = self.disk(entry.disk)?.io.stat_fd(fd.as_fd()).map_err(|e| Error::disk(entry.disk, e))?;
+        let mut shared = self.shared.lock();
+        let last_use = shared.index.get(entry.ino).map_or(entry.attr.atime_ns, |e| e.attr.atime_ns);
+        let attr = Attr { atime_ns: last_use, ..stat.attr };
+        shared.index.set_attr(entry.ino, attr);
+        Ok(attr)
+    }
+
+    /// Whether some disk has not been scanned to its end.
+    pub fn is_recovering(&self) -> bool {
+        self.disks.iter().any(|disk| !disk.is_scanned())
+    }
+
+    /// Finds a name in the index or, while disks are being scanned, on the disks. The caller holds the name.
+    fn find_or_probe(&self, parent: Ino, name: EntryName<'_>) -> Result<Option<Entry>> {
+        if let Some(entry) = self.find(parent, name) {
+            return Ok(Some(entry));
+        }
+        if !self.is_recovering() {
+            return Ok(None);
+        }
+        // Every unscanned disk is asked, not only the first that answers yes: two may hold a copy.
+        for (no, disk) in self.numbered().filter(|(_, disk)| !disk.is_scanned()) {
+            let Some(path) = self.path_of(parent, name) else {
+                return Ok(None);
+            };
+            match disk.io.stat(&path) {
+                Ok(stat) => drop(self.adopt(no, parent, name, &stat)),
+                Err(error) if is_disk_trouble(&error) => log::warn!("disk {}: {error}", disk.path.display()),
+                Err(_) => {}
+            }
+        }
+        Ok(self.find(parent, name))
+    }
+
+    fn find(&self, parent: Ino, name: EntryName<'_>) -> Option<Entry> {
+        let shared = self.shared.lock();
+        shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino))
+    }
+
+    /// Takes an object that lies on a disk into the index. The caller holds the name.
+    ///
+    /// Returns whether the index now shows it at that disk.
+    fn adopt(&self, no: DiskNo, parent: Ino, name: EntryName<'_>, stat: &FoundStat) -> bool {
+        let kind = match stat.kind {
+            FoundKind::File => Kind::File,
+            FoundKind::Dir => Kind::Dir,
+            FoundKind::Foreign | FoundKind::Unknown => return false,
+        };
+        let away = kind == Kind::File && self.owner(name.as_bytes()) != Some(no);
+        let known = {
+            let mut shared = self.shared.lock();
+            match shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino)) {
+                None => {
+                    let new = NewEntry { kind, disk: no, attr: stat.attr, writing: false, away };
+                    return match shared.index.insert_cold(parent, name.as_bytes(), new) {
+                        Ok(ino) => {
+                            if kind == Kind::Dir {
+                                shared.index.set_dir_disks(ino, 1 << no.0);
+                            } else {
+                                self.counters.adopted.fetch_add(1, Ordering::Relaxed);
+                            }
+                            true
+                        }
+                        Err(_) => false,
+                    };
+                }
+                Some(entry) => entry,
+            }
+        };
+        match (known.kind, kind) {
+            (Kind::Dir, Kind::Dir) => {
+                self.adopt_dir_copy(no, &known, name, stat);
+                true
+            }
+            (Kind::File, Kind::File) if known.disk == no => true,
+            (Kind::File, Kind::File) => self.adopt_second_copy(no, &known, stat, away),
+            _ => {
+                self.counters.shadows.fetch_add(1, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// A directory seen on a second disk: attributes are the owner's copy's (else the lowest UUID's), times the
+    /// latest of all.
+    fn adopt_dir_copy(&self, no: DiskNo, known: &Entry, name: EntryName<'_>, stat: &FoundStat) {
+        let owner = self.owner(name.as_bytes());
+        let lower_id = || self.disks.get(no.index()).map(|d| d.id) < self.disks.get(known.disk.index()).map(|d| d.id);
+        let leads = known.disk != no && (owner == Some(no) || (owner != Some(known.disk) && lower_id()));
+        let mut attr = if leads { stat.attr } else { known.attr };
+        attr.mtime_ns = known.attr.mtime_ns.max(stat.attr.mtime_ns);
+        attr.ctime_ns = known.attr.ctime_ns.max(stat.attr.ctime_ns);
+        let mut shared = self.shared.lock();
+        let set = shared.index.dir_disks(known.ino) | (1 << no.0);
+        shared.index.set_dir_disks(known.ino, set);
+        shared.index.set_attr(known.ino, attr);
+        if leads {
+            shared.index.set_disk(known.ino, no);
+        }
+    }
+
+    /// Two copies of a name (DESIGN.md section 4): the later birth wins, then the later change, then the owner's.
+    /// A file that has been used through this mount is newer than anything a scan finds.
+    fn adopt_second_copy(&self, no: DiskNo, known: &Entry, stat: &FoundStat, away: bool) -> bool {
+        self.counters.shadows.fetch_add(1, Ordering::Relaxed);
+        if known.pinned || known.writing || known.lookups > 0 {
+            return false;
+        }
+        let Some(path) = self.path(known.ino) else {
+            return false;
+        };
+        let Ok(other) = self.disk(known.disk).and_then(|d| d.io.stat(&path).map_err(|e| Error::disk(known.disk, e)))
+        else {
+            return false;
+        };
+        let newcomer = (stat.birth_ns, stat.attr.mtime_ns, !away);
+        if newcomer <= (other.birth_ns, other.attr.mtime_ns, !known.away) {
+            return false;
+        }
+        let mut shared = self.shared.lock();
+        shared.index.set_disk(known.ino, no);
+        shared.index.set_attr(known.ino, stat.attr);
+        shared.index.set_away(known.ino, away);
+        true
+    }
+
+    fn numbered(&self) -> impl Iterator<Item = (DiskNo, &Disk)> {
+        (0u8..).map(DiskNo).zip(&self.disks)
+    }
+
+    /// The disks in the order in which a new file with this name tries them.
+    fn rank(&self, name: EntryName<'_>) -> Vec<DiskNo> {
+        if self.policy == PlacementPolicy::MostFree {
+            let mut by_room: Vec<DiskNo> = self.numbered().map(|(no, _)| no).collect();
+            by_room.sort_by_key(|no| {
+                std::cmp::Reverse(self.disks.get(no.index()).map_or(0, |disk| disk.space().available_bytes))
+            });
+            return by_room;
+        }
+        self.placement.rank(&PlacementKey::of(name.as_bytes())).to_vec()
+    }
+
+    /// The path of a name below a directory, relative to every disk's root; `None` when the directory has gone.
+    fn path_of(&self, parent: Ino, name: EntryName<'_>) -> Option<Vec<u8>> {
+        let mut path = Vec::with_capacity(256);
+        if parent != Ino::ROOT {
+            if !self.shared.lock().index.path(parent, &mut path) {
+                return None;
+            }
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.as_bytes());
+        Some(path)
+    }
+
+    /// The path of an entry relative to every disk's root.
+    pub fn path(&self, ino: Ino) -> Option<Vec<u8>> {
+        let mut path = Vec::with_capacity(256);
+        self.shared.lock().index.path(ino, &mut path).then_some(path)
+    }
+
+    /// Shared hold on the tree, which only nested paths need: the root cannot be renamed.
+    fn tree_for(&self, parent: Ino) -> Option<RwLockReadGuard<'_, ()>> {
+        (parent != Ino::ROOT).then(|| self.tree.read())
+    }
+
+    /// Locks the name that an inode has now.
+    fn lock_entry(&self, ino: Ino) -> Result<(Entry, Vec<u8>, NameGuard<'_>)> {
+        loop {
+            let (parent, name) = self.entry_name(ino)?;
+            let guard = self.names.lock(parent, &name)?;
+            let shared = self.shared.lock();
+            if shared.index.find(parent, &name) == Some(ino) {
+                let entry = shared.index.get(ino).ok_or(Error::Stale)?;
+                return Ok((entry, name, guard));
+            }
+        }
+    }
+
+    fn entry_name(&self, ino: Ino) -> Result<(Ino, Vec<u8>)> {
+        let shared = self.shared.lock();
+        let entry = shared.index.get(ino).filter(|entry| entry.linked).ok_or(Error::Stale)?;
+        let mut name = Vec::with_capacity(256);
+        shared.index.name(ino, &mut name);
+        Ok((entry.parent, name))
+    }
+}
+
+impl Shared {
+    /// A look-up that hit: one more reference and a use.
+    fn count_lookup(&mut self, ino: Ino, now: i64) -> Option<Entry> {
+        let entry = self.index.get(ino)?;
+        self.index.add_lookups(ino, 1);
+        if entry.kind == Kind::File {
+            self.index.touch(ino, now);
+        }
+        self.index.get(ino)
+    }
+
+    /// A directory whose names have changed.
+    fn changed_dir(&mut self, dir: Ino, now: i64) {
+        if let Some(entry) = self.index.get(dir) {
+            self.index.set_attr(dir, Attr { mtime_ns: now, ctime_ns: now, ..entry.attr });
+        }
+    }
+}
+
+/// The set of the first `count` disks, a bit each.
+fn all_disks(count: usize) -> u64 {
+    u64::MAX.checked_shr(64 - count.min(64) as u32).unwrap_or(0)
+}
+
+/// The root's attributes: of the disk with the lowest UUID, times the latest of all.
+fn root_attr(disks: &[Disk]) -> Result<Attr> {
+    let mut root: Option<(Uuid, Attr)> = None;
+    let (mut mtime_ns, mut ctime_ns) = (i64::MIN, i64::MIN);
+    let mut trouble = Error::NoDisk;
+    for (no, disk) in (0u8..).map(DiskNo).zip(disks) {
+        match disk.io.stat(b"") {
+            Ok(stat) => {
+                mtime_ns = mtime_ns.max(stat.attr.mtime_ns);
+                ctime_ns = ctime_ns.max(stat.attr.ctime_ns);
+                if root.is_none_or(|(id, _)| disk.id < id) {
+                    root = Some((disk.id, stat.attr));
+                }
+            }
+            Err(error) => trouble = Error::disk(no, error),
+        }
+    }
+    match root {
+        Some((_, attr)) => Ok(Attr { mtime_ns, ctime_ns, ..attr }),
+        None => Err(trouble),
+    }
+}

@@ -1,0 +1,482 @@
+//! Files: create, open, close, unlink, rename and attributes, each as one change of disk and index.
+//!
+//! Called by `crate::fs`. Takes name locks and, for nested paths, the tree lock; the index lock only between system
+//! calls.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::attr::{Attr, DiskNo, Ino, Kind};
+use super::disk::{Access, FoundKind, NewAttr, NewTime};
+use super::index::{Entry, NewEntry};
+use super::name::EntryName;
+use super::{NewOwner, OpenFile, Opened, Volume, now_ns};
+use crate::error::{Error, Result, is_disk_full, is_disk_trouble};
+
+/// What a rename does with a name that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// The entry that has the name goes.
+    Replace,
+    /// The rename is refused.
+    NoReplace,
+    /// The two entries swap names.
+    Exchange,
+}
+
+/// What became of a create.
+pub enum Created {
+    /// A new file, open for reading and writing.
+    New(Opened),
+    /// Another request, or somebody behind our back, had made the file already.
+    Existing(Ino),
+}
+
+/// A name in a directory.
+pub type Place<'a> = (Ino, EntryName<'a>);
+
+impl Volume {
+    /// Creates a regular file on the first disk in rank that takes it. A new file is open, pinned, and counted as
+    /// looked up once.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the directory has gone; [`Error::NoSpace`] or the last disk's error when none took it.
+    pub fn create(&self, place: Place<'_>, owner: NewOwner) -> Result<Created> {
+        let (parent, name) = place;
+        let _tree = self.tree_for(parent);
+        let _name = self.names.lock(parent, name.as_bytes())?;
+        if let Some(entry) = self.find_or_probe(parent, name)? {
+            return Ok(Created::Existing(entry.ino));
+        }
+        let mut last = match self.create_on(self.first_choice(name)?, place, owner) {
+            Err(error) if tries_next(&error) => error,
+            done => return done,
+        };
+        for no in self.rank(name).into_iter().skip(1) {
+            match self.create_on(no, place, owner) {
+                Err(error) if tries_next(&error) => last = error,
+                done => return done,
+            }
+        }
+        Err(match last {
+            Error::Disk { error, .. } if is_disk_full(&error) => Error::NoSpace,
+            other => other,
+        })
+    }
+
+    fn first_choice(&self, name: EntryName<'_>) -> Result<DiskNo> {
+        match self.policy {
+            crate::config::PlacementPolicy::Rendezvous => self.owner(name.as_bytes()),
+            crate::config::PlacementPolicy::MostFree => self.rank(name).first().copied(),
+        }
+        .ok_or(Error::NoDisk)
+    }
+
+    /// Creates a file on one disk. The caller holds the name.
+    fn create_on(&self, no: DiskNo, place: Place<'_>, owner: NewOwner) -> Result<Created> {
+        let (parent, name) = place;
+        let disk = self.disk(no)?;
+        self.ensure_dir(no, parent)?;
+        let path = self.path_of(parent, name).ok_or(Error::NotFound)?;
+        let fd = match disk.io.create(&path, owner.mode) {
+            Ok(fd) => fd,
+            Err(error) if is(&error, Errno::EXIST) => return self.found_in_the_way(no, place, &path),
+            Err(error) => return Err(Error::disk(no, error)),
+        };
+        let attr = match self.own(no, parent, &fd, owner) {
+            Ok(attr) => attr,
+            Err(error) => {
+                // The half-made file must not stay; if this fails too, the next scan shows it.
+                let _ = disk.io.unlink(&path);
+                return Err(error);
+            }
+        };
+        let away = self.owner(name.as_bytes()) != Some(no);
+        let new = NewEntry { kind: Kind::File, disk: no, attr, writing: true, away };
+        let fd = Arc::new(fd);
+        let mut shared = self.shared.lock();
+        let inserted = shared.index.insert(parent, name.as_bytes(), new);
+        let Ok(ino) = inserted else {
+            drop(shared);
+            let _ = disk.io.unlink(&path);
+            return Err(Error::NoSpace);
+        };
+        shared.changed_dir(parent, attr.mtime_ns);
+        shared.index.add_lookups(ino, 1);
+        shared.index.set_pinned(ino, true);
+        let open = OpenFile { handles: 1, writers: 1, fd: Arc::clone(&fd), writable: true };
+        shared.open.insert(ino, open);
+        let entry = shared.index.get(ino).ok_or(Error::Stale)?;
+        Ok(Created::New(Opened { entry, fd }))
+    }
+
+    /// Gives a new file to its caller. A file of the daemon's own user needs no system call.
+    fn own(&self, no: DiskNo, parent: Ino, fd: &OwnedFd, owner: NewOwner) -> Result<Attr> {
+        let now = now_ns();
+        let dir = self.shared.lock().index.get(parent).ok_or(Error::NotFound)?;
+        let inherits = dir.attr.mode & 0o2000 != 0;
+        let gid = if inherits { dir.attr.gid } else { owner.gid };
+        let (my_uid, my_gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let found_gid = if inherits { dir.attr.gid } else { my_gid };
+        if owner.uid != my_uid || gid != found_gid {
+            let setid = (owner.mode & 0o6000 != 0).then_some(owner.mode);
+            let new = NewAttr { uid: Some(owner.uid), gid: Some(gid), mode: setid, ..NewAttr::default() };
+            self.disk(no)?.io.set_attr(fd.as_fd(), &new).map_err(|e| Error::disk(no, e))?;
+        }
+        Ok(Attr { mode: owner.mode, uid: owner.uid, gid, mtime_ns: now, ctime_ns: now, atime_ns: now, ..Attr::default() })
+    }
+
+    /// The disk has an object under a name that the index does not know: a file is taken in, anything else is left
+    /// alone and the next disk takes the new file.
+    fn found_in_the_way(&self, no: DiskNo, place: Place<'_>, path: &[u8]) -> Result<Created> {
+        let disk = self.disk(no)?;
+        let stat = disk.io.stat(path).map_err(|e| Error::disk(no, e))?;
+        if self.adopt(no, place.0, place.1, &stat)
+            && let Some(entry) = self.find(place.0, place.1)
+        {
+            return Ok(Created::Existing(entry.ino));
+        }
+        disk.count_foreign();
+        log::warn!("disk {}: an object that is not a file has the name {:?}", disk.path.display(), lossy(path));
+        Err(Error::disk(no, Errno::EXIST.into()))
+    }
+
+    /// Opens a file and pins it until [`close`](Self::close).
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when the disk no longer has it or cannot be read: a miss.
+    pub fn open(&self, ino: Ino, access: Access) -> Result<Opened> {
+        if let Some(opened) = self.share_open(ino, access) {
+            return Ok(opened);
+        }
+        let _tree = self.tree_if_nested(ino);
+        let (entry, _, _guard) = self.lock_entry(ino)?;
+        if entry.kind == Kind::Dir {
+            return Err(Error::IsDirectory);
+        }
+        let path = self.path(ino).ok_or(Error::Stale)?;
+        let disk = self.disk(entry.disk)?;
+        // A writer's file is opened for both: one fd then serves later reads, fallocate and copies.
+        let wanted = Access { read: true, write: access.write };
+        let opened = match disk.io.open(&path, wanted) {
+            Err(error) if is(&error, Errno::ACCESS) && access.write => {
+                disk.io.open(&path, Access { read: false, write: true })
+            }
+            opened => opened,
+        };
+        let fd = match opened {
+            Ok(fd) => Arc::new(fd),
+            Err(error) if is_gone(&error) => {
+                self.forget_entry(ino);
+                return Err(Error::NotFound);
+            }
+            Err(error) if is_disk_trouble(&error) => {
+                log::warn!("disk {}: open {:?}: {error}", disk.path.display(), lossy(&path));
+                return Err(Error::NotFound);
+            }
+            Err(error) => return Err(Error::disk(entry.disk, error)),
+        };
+        self.count_open(ino, &fd, access, true)
+    }
+
+    /// Joins handles that are open already, if one fd serves all.
+    fn share_open(&self, ino: Ino, access: Access) -> Option<Opened> {
+        let fd = {
+            let shared = self.shared.lock();
+            let open = shared.open.get(&ino)?;
+            (open.writable || !access.write).then(|| Arc::clone(&open.fd))?
+        };
+        self.count_open(ino, &fd, access, false).ok()
+    }
+
+    fn count_open(&self, ino: Ino, fd: &Arc<OwnedFd>, access: Access, fresh: bool) -> Result<Opened> {
+        let mut shared = self.shared.lock();
+        if !fresh && !shared.open.contains_key(&ino) {
+            return Err(Error::Stale);
+        }
+        shared.index.touch(ino, now_ns());
+        shared.index.set_pinned(ino, true);
+        let entry = shared.index.get(ino).ok_or(Error::Stale)?;
+        let first = || OpenFile { handles: 0, writers: 0, fd: Arc::clone(fd), writable: access.write };
+        let open = shared.open.entry(ino).or_insert_with(first);
+        open.handles += 1;
+        if access.write {
+            open.writers += 1;
+            if !open.writable {
+                open.fd = Arc::clone(fd);
+                open.writable = true;
+            }
+        }
+        let fd = if access.write || !open.writable { Arc::clone(fd) } else { Arc::clone(&open.fd) };
+        Ok(Opened { entry, fd })
+    }
+
+    /// Gives a handle back. After a writer's last handle the size is settled; after the very last one the file is
+    /// no longer pinned, and an unlinked one is gone.
+    pub fn close(&self, ino: Ino, fd: &Arc<OwnedFd>, was_writer: bool) {
+        let entry = self.shared.lock().index.get(ino);
+        if was_writer
+            && let Some(entry) = entry
+            && let Err(error) = self.refresh(&entry, fd)
+        {
+            log::warn!("size of a file that was written is not known: {error}");
+        }
+        // Dropped, and so closed, after the lock.
+        let _last_fd = {
+            let mut shared = self.shared.lock();
+            let Some(open) = shared.open.get_mut(&ino) else {
+                return;
+            };
+            open.handles = open.handles.saturating_sub(1);
+            open.writers = open.writers.saturating_sub(u32::from(was_writer));
+            let (handles, writers) = (open.handles, open.writers);
+            if writers == 0 {
+                shared.index.set_writing(ino, false);
+            }
+            if handles == 0 {
+                shared.index.set_pinned(ino, false);
+                shared.open.remove(&ino)
+            } else {
+                None
+            }
+        };
+    }
+
+    /// Unlinks a file: the index first, so that no look-up finds it any more, then the disk.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::IsDirectory`], or what the disk said; the name is then back.
+    pub fn unlink(&self, place: Place<'_>) -> Result<()> {
+        let (parent, name) = place;
+        let _tree = self.tree_for(parent);
+        let _name = self.names.lock(parent, name.as_bytes())?;
+        let entry = self.find_or_probe(parent, name)?.ok_or(Error::NotFound)?;
+        if entry.kind == Kind::Dir {
+            return Err(Error::IsDirectory);
+        }
+        let path = self.path_of(parent, name).ok_or(Error::NotFound)?;
+        let disk = self.disk(entry.disk)?;
+        {
+            let mut shared = self.shared.lock();
+            shared.index.unlink(entry.ino);
+            shared.changed_dir(parent, now_ns());
+        }
+        match disk.io.unlink(&path) {
+            Ok(()) => Ok(()),
+            Err(error) if is_gone(&error) => Err(Error::NotFound),
+            Err(error) => {
+                self.put_back(place, &entry);
+                Err(Error::disk(entry.disk, error))
+            }
+        }
+    }
+
+    /// The disk kept a file that the index had given up: the name is shown again, under a new inode number. The
+    /// caller still holds the name.
+    fn put_back(&self, place: Place<'_>, entry: &Entry) {
+        let Entry { kind, disk, attr, writing, away, .. } = *entry;
+        let new = NewEntry { kind, disk, attr, writing, away };
+        if self.shared.lock().index.insert(place.0, place.1.as_bytes(), new).is_err() {
+            log::error!("disk {}: a file that could not be unlinked is no longer shown", disk.0);
+        }
+    }
+
+    /// The disk no longer has a file that the index shows: somebody removed it behind our back.
+    fn forget_entry(&self, ino: Ino) {
+        self.shared.lock().index.unlink(ino);
+    }
+
+    /// Renames. A file never moves between disks: under a name with another owner it is away.
+    ///
+    /// # Errors
+    /// As `renameat2(2)`; [`Error::CrossDisk`]-like cases of an exchange over two disks are [`Error::Invalid`].
+    pub fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
+        let is_dir = self.find(from.0, from.1).is_some_and(|entry| entry.kind == Kind::Dir);
+        let _alone = if is_dir { Some(self.tree_alone()?) } else { None };
+        let nested = if from.0 == Ino::ROOT { to.0 } else { from.0 };
+        let _tree = if is_dir { None } else { self.tree_for(nested) };
+        let _names = self.names.lock_two((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()))?;
+        let source = self.find_or_probe(from.0, from.1)?.ok_or(Error::NotFound)?;
+        let target = self.find_or_probe(to.0, to.1)?;
+        if target.is_some_and(|target| target.ino == source.ino) {
+            return if mode == RenameMode::NoReplace { Err(Error::Exists) } else { Ok(()) };
+        }
+        match (mode, target) {
+            (RenameMode::NoReplace, Some(_)) => Err(Error::Exists),
+            (RenameMode::Exchange, None) => Err(Error::NotFound),
+            (RenameMode::Exchange, Some(target)) => self.exchange(from, to, &source, &target),
+            // The kind was looked at before the names were locked; a directory needs the tree for itself.
+            _ if (source.kind == Kind::Dir) != is_dir => Err(Error::Busy),
+            _ if is_dir => self.rename_dir(from, to, &source, target.as_ref()),
+            _ => self.rename_file(from, to, &source, target.as_ref()),
+        }
+    }
+
+    fn rename_file(&self, from: Place<'_>, to: Place<'_>, source: &Entry, target: Option<&Entry>) -> Result<()> {
+        if target.is_some_and(|target| target.kind == Kind::Dir) {
+            return Err(Error::IsDirectory);
+        }
+        let disk = self.disk(source.disk)?;
+        self.ensure_dir(source.disk, to.0)?;
+        let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
+        let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
+        let replace = target.is_some_and(|target| target.disk == source.disk);
+        match disk.io.rename(&old_path, &new_path, replace) {
+            Err(error) if is(&error, Errno::EXIST) && !replace => {
+                self.replace_unknown(source.disk, &old_path, &new_path)?;
+            }
+            Err(error) if is_gone(&error) => {
+                if disk.io.stat(&old_path).is_err_and(|e| is_gone(&e)) {
+                    self.forget_entry(source.ino);
+                }
+                return Err(Error::NotFound);
+            }
+            done => done.map_err(|e| Error::disk(source.disk, e))?,
+        }
+        self.published(from, to, source)?;
+        let other = target.filter(|target| target.disk != source.disk);
+        if let Some(target) = other
+            && let Err(error) = self.disk(target.disk)?.io.unlink(&new_path)
+            && !is_gone(&error)
+        {
+            // Two copies now; the younger one, ours, wins at every later scan.
+            log::warn!("disk {}: the replaced copy of {:?} stays: {error}", target.disk.0, lossy(&new_path));
+        }
+        Ok(())
+    }
+
+    /// The disk has an object under the new name that the index does not know. A file is an older copy and is
+    /// replaced; anything else is left alone.
+    fn replace_unknown(&self, no: DiskNo, old_path: &[u8], new_path: &[u8]) -> Result<()> {
+        let disk = self.disk(no)?;
+        let stat = disk.io.stat(new_path).map_err(|e| Error::disk(no, e))?;
+        if stat.kind != FoundKind::File {
+            disk.count_foreign();
+            return Err(Error::Exists);
+        }
+        disk.io.rename(old_path, new_path, true).map_err(|e| Error::disk(no, e))
+    }
+
+    /// The index follows a rename that the disk has done.
+    pub(super) fn published(&self, from: Place<'_>, to: Place<'_>, source: &Entry) -> Result<()> {
+        let now = now_ns();
+        let away = self.owner(to.1.as_bytes()) != Some(source.disk);
+        let mut shared = self.shared.lock();
+        shared.index.rename(source.ino, to.0, to.1.as_bytes()).map_err(|_| Error::Stale)?;
+        shared.changed_dir(from.0, now);
+        shared.changed_dir(to.0, now);
+        if source.kind == Kind::File {
+            shared.index.set_away(source.ino, away);
+            shared.index.set_writing(source.ino, false);
+            shared.index.touch(source.ino, now);
+        }
+        if let Some(entry) = shared.index.get(source.ino) {
+            shared.index.set_attr(source.ino, Attr { ctime_ns: now, ..entry.attr });
+        }
+        Ok(())
+    }
+
+    fn exchange(&self, from: Place<'_>, to: Place<'_>, source: &Entry, target: &Entry) -> Result<()> {
+        if source.kind == Kind::Dir || target.kind == Kind::Dir || source.disk != target.disk {
+            return Err(Error::Invalid);
+        }
+        let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
+        let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
+        let no = source.disk;
+        self.disk(no)?.io.exchange(&old_path, &new_path).map_err(|e| Error::disk(no, e))?;
+        let now = now_ns();
+        let mut shared = self.shared.lock();
+        shared.index.exchange(source.ino, target.ino).map_err(|_| Error::Stale)?;
+        for (ino, name) in [(source.ino, to.1), (target.ino, from.1)] {
+            shared.index.set_away(ino, self.owner(name.as_bytes()) != Some(no));
+        }
+        shared.changed_dir(from.0, now);
+        shared.changed_dir(to.0, now);
+        Ok(())
+    }
+
+    /// Changes attributes of a file or directory, through `fd` where the caller has it open for writing.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for an entry that has gone, or what the disk said.
+    pub fn set_attr(&self, ino: Ino, fd: Option<&Arc<OwnedFd>>, new: &NewAttr) -> Result<Entry> {
+        let entry = self.shared.lock().index.get(ino).ok_or(Error::Stale)?;
+        if entry.kind == Kind::Dir {
+            return self.set_dir_attr(ino, new);
+        }
+        let io = &self.disk(entry.disk)?.io;
+        let own;
+        let fd = match fd {
+            Some(fd) => fd,
+            None => {
+                own = self.fd_for(ino, new.size_bytes.is_some())?;
+                &own
+            }
+        };
+        io.set_attr(fd.as_fd(), new).map_err(|e| Error::disk(entry.disk, e))?;
+        self.refresh(&entry, fd)?;
+        let mut shared = self.shared.lock();
+        match new.atime {
+            Some(NewTime::At(ns)) => shared.index.set_last_use(ino, ns.min(now_ns())),
+            Some(NewTime::Now) => shared.index.touch(ino, now_ns()),
+            None => {}
+        }
+        shared.index.get(ino).ok_or(Error::Stale)
+    }
+
+    /// An fd of a file for one operation: one that is open already, or a new one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] or [`Error::Stale`] when the file has gone, or what the disk said.
+    pub fn fd_for(&self, ino: Ino, write: bool) -> Result<Arc<OwnedFd>> {
+        let shared_fd = {
+            let shared = self.shared.lock();
+            shared.open.get(&ino).filter(|open| open.writable || !write).map(|open| Arc::clone(&open.fd))
+        };
+        if let Some(fd) = shared_fd {
+            return Ok(fd);
+        }
+        let _tree = self.tree_if_nested(ino);
+        let (entry, _, _guard) = self.lock_entry(ino)?;
+        let path = self.path(ino).ok_or(Error::Stale)?;
+        let io = &self.disk(entry.disk)?.io;
+        let opened = match entry.kind {
+            Kind::Dir => io.open_dir(&path),
+            Kind::File => match io.open(&path, Access { read: !write, write }) {
+                Err(error) if is(&error, Errno::ACCESS) && !write => io.open(&path, Access { read: false, write: true }),
+                opened => opened,
+            },
+        };
+        match opened {
+            Ok(fd) => Ok(Arc::new(fd)),
+            Err(error) if is_gone(&error) => {
+                self.forget_entry(ino);
+                Err(Error::NotFound)
+            }
+            Err(error) => Err(Error::disk(entry.disk, error)),
+        }
+    }
+}
+
+/// Whether a create goes on to the next disk: the disk is full, in trouble, or holds an object in the way.
+fn tries_next(error: &Error) -> bool {
+    matches!(error, Error::Disk { error, .. }
+        if is_disk_full(error) || is_disk_trouble(error) || is(error, Errno::EXIST))
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+/// Whether the object is no longer there, or is no longer what it was: a symlink in its place is not followed.
+fn is_gone(error: &io::Error) -> bool {
+    is(error, Errno::NOENT) || is(error, Errno::NOTDIR) || is(error, Errno::LOOP)
+}
+
+/// A path for a log line.
+pub(super) fn lossy(path: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(path)
+}

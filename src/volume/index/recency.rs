@@ -1,0 +1,110 @@
+//! Recency: what use does to the LRU of a disk, and how what a scan found is put in order.
+//!
+//! The part of [`Index`] that the evictor and recovery call. Invariants and tiers: see `lru`. Takes no
+//! lock.
+
+use super::lru::{Lru, Tier, tier_of};
+use super::slab::{NIL, Slab};
+use super::{Disk, DiskNo, Index, Ino};
+
+impl Index {
+    /// Records a use at `now_ns`: the file becomes its disk's most recent one.
+    pub fn touch(&mut self, ino: Ino, now_ns: i64) {
+        self.use_at(ino, now_ns, Lru::add_warmest);
+    }
+
+    /// Sets the last use and moves the file in O(1): to the head if it is not older than the head of what
+    /// was used since the start, to the cold end if it is not newer than that, else right behind the head.
+    pub fn set_last_use(&mut self, ino: Ino, ns: i64) {
+        self.use_at(ino, ns, Lru::add_by_last_use);
+    }
+
+    /// Changes the location. The place in the new disk's LRU is found as by [`Index::set_last_use`]. Does
+    /// nothing for a disk that the volume does not have.
+    pub fn set_disk(&mut self, ino: Ino, disk: DiskNo) {
+        let Some((slot, item)) = self.item(ino) else { return };
+        let (from, listed) = (usize::from(item.disk), tier_of(&self.slots, slot).is_some());
+        if disk.index() >= self.disks.len() || from == disk.index() {
+            return;
+        }
+        if let Some(old) = self.disks.get_mut(from) {
+            old.lru.remove(&mut self.slots, slot);
+        }
+        self.recount(slot, |item| item.disk = disk.0);
+        if listed && let Some(new) = self.disks.get_mut(disk.index()) {
+            new.lru.add_by_last_use(&mut self.slots, slot);
+        }
+    }
+
+    /// The disk's linked regular files from the cold end, pinned and unpublished ones included.
+    pub fn coldest(&self, disk: DiskNo) -> Coldest<'_> {
+        Coldest { slots: &self.slots, disk: self.disks.get(disk.index()), tier: 0, next: NIL }
+    }
+
+    /// Collects (last use, inode number) of the files on `disk` that came by [`Index::insert_cold`] and
+    /// were not used since, from the slots `from .. from + slots`; returns where to go on, None at the
+    /// end. Start with 0. Other calls may come between; files inserted meanwhile may be missed and then
+    /// stay between the sorted ones and those used since.
+    ///
+    /// To order a disk's LRU after a scan: collect in batches, sort by last use without the lock, and
+    /// give all of them, the oldest first, to [`Index::settle`] in batches. It can be repeated when more
+    /// was inserted, always with all that `scanned` returns.
+    pub fn scanned(&self, disk: DiskNo, from: u32, slots: u32, out: &mut Vec<(i64, Ino)>) -> Option<u32> {
+        let end = from.saturating_add(slots.max(1)).min(self.slots.len());
+        for slot in from..end {
+            let Some(item) = self.slots.get(slot) else { continue };
+            let tier = Tier::from_bits(item.tier_bits());
+            if item.disk == disk.0 && matches!(tier, Some(Tier::Unordered | Tier::Ordered)) {
+                out.push((item.atime_ns, self.slots.ino(slot)));
+            }
+        }
+        (end < self.slots.len()).then_some(end)
+    }
+
+    /// Makes the file the warmest of its disk's sorted scanned ones. Call it for the oldest first: at
+    /// any time the sorted ones are colder than the rest. Skips entries that are gone or were used.
+    pub fn settle(&mut self, ino: Ino) {
+        let Some((slot, item)) = self.item(ino) else { return };
+        let disk = usize::from(item.disk);
+        if let Some(disk) = self.disks.get_mut(disk) {
+            disk.lru.settle(&mut self.slots, slot);
+        }
+    }
+
+    /// Sets the last use, takes the file out of its list and lets `put` put it back. For what is in no
+    /// list (directories, unlinked files) only the last use is set.
+    fn use_at(&mut self, ino: Ino, ns: i64, put: impl FnOnce(&mut Lru, &mut Slab, u32)) {
+        let Some((slot, item)) = self.item_mut(ino) else { return };
+        item.atime_ns = ns;
+        let (disk, listed) = (usize::from(item.disk), Tier::from_bits(item.tier_bits()).is_some());
+        if listed && let Some(disk) = self.disks.get_mut(disk) {
+            disk.lru.remove(&mut self.slots, slot);
+            put(&mut disk.lru, &mut self.slots, slot);
+        }
+    }
+}
+
+/// A disk's files from the cold end: see [`Index::coldest`].
+#[derive(Debug)]
+pub struct Coldest<'a> {
+    slots: &'a Slab,
+    disk: Option<&'a Disk>,
+    /// Lists entered so far.
+    tier: usize,
+    next: u32,
+}
+
+impl Iterator for Coldest<'_> {
+    type Item = Ino;
+
+    fn next(&mut self) -> Option<Ino> {
+        while self.next == NIL {
+            let tier = Tier::FROM_COLD.get(self.tier)?;
+            self.tier += 1;
+            self.next = self.disk?.lru.tail(*tier);
+        }
+        let slot = self.next;
+        self.next = self.slots.get(slot)?.lru_prev;
+        Some(self.slots.ino(slot))
+    }
+}

@@ -1,0 +1,109 @@
+//! What the volume says about itself: bounds, usage and counts for `statfs`, xattrs and status.
+//!
+//! Called by `crate::fs` and the daemon. Reads the index under its lock and the last figures of each disk; makes no
+//! system call except in [`Volume::refresh_space`].
+
+use std::sync::atomic::Ordering;
+
+use super::Volume;
+use super::attr::DiskNo;
+use super::capacity::{Capacity, DiskReading, Totals};
+use crate::config::StatfsMode;
+use crate::status::{self, DiskState, Lookups};
+
+impl Volume {
+    /// Asks every disk's file system for its room; the daemon does this every second.
+    pub fn refresh_space(&self) {
+        for disk in self.disks() {
+            if let Err(error) = disk.refresh_space() {
+                log::warn!("disk {}: its room is not known: {error}", disk.path.display());
+            }
+        }
+    }
+
+    /// Size and room of the volume, from the last figures.
+    pub fn statfs(&self, mode: StatfsMode) -> Totals {
+        self.capacity().totals(mode)
+    }
+
+    /// The bounds of all disks, from the last figures.
+    pub fn capacity(&self) -> Capacity {
+        let shared = self.shared.lock();
+        let reading = |(no, disk): (DiskNo, &super::disk::Disk)| {
+            let space = disk.space();
+            let used_bytes = shared.index.used_bytes(no);
+            DiskReading {
+                disk: no,
+                device: space.device,
+                size_bytes: space.size_bytes,
+                available_bytes: space.available_bytes,
+                used_bytes,
+                evictable_bytes: used_bytes,
+                limit: disk.limits.limit,
+                reserve: disk.limits.reserve,
+                files: shared.index.files(no),
+                inodes: space.inodes,
+                inodes_available: space.inodes_free,
+            }
+        };
+        let readings: Vec<DiskReading> = self.numbered().map(reading).collect();
+        drop(shared);
+        Capacity::of(&readings)
+    }
+
+    /// Look-ups that reached the volume.
+    pub fn lookups(&self) -> Lookups {
+        Lookups {
+            hits: self.counters.hits.load(Ordering::Relaxed),
+            misses: self.counters.misses.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Files that scans and probes have taken into the index since the volume was opened.
+    pub fn adopted_files(&self) -> u64 {
+        self.counters.adopted.load(Ordering::Relaxed)
+    }
+
+    /// Second copies of a name that were come across: they are never served.
+    pub fn shadows(&self) -> u64 {
+        self.counters.shadows.load(Ordering::Relaxed)
+    }
+
+    /// The disks as status shows them, in configured order.
+    pub fn disk_reports(&self) -> Vec<status::Disk> {
+        let capacity = self.capacity();
+        let shared = self.shared.lock();
+        let report = |(no, disk): (DiskNo, &super::disk::Disk)| status::Disk {
+            uuid: Some(disk.id),
+            path: disk.path.to_string_lossy().into_owned(),
+            state: DiskState::Online,
+            size_bytes: disk.space().size_bytes,
+            used_bytes: shared.index.used_bytes(no),
+            limit_bytes: capacity.disk(no).map_or(0, |bound| bound.bound_bytes),
+            files: shared.index.files(no),
+            away_files: shared.index.away_files(no),
+        };
+        self.numbered().map(report).collect()
+    }
+
+    /// Bytes that the volume may hold, file systems that disks share counted once.
+    pub fn bound_bytes(&self) -> u64 {
+        self.capacity().file_systems().iter().fold(0u64, |sum, fs| sum.saturating_add(fs.bound_bytes))
+    }
+
+    /// Checks that disks and index agree; for tests, with no request in flight.
+    ///
+    /// # Errors
+    /// The first disagreement, in words.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        let shared = self.shared.lock();
+        shared.index.check_invariants()?;
+        for (ino, open) in &shared.open {
+            let entry = shared.index.get(*ino).ok_or(format!("open inode {} is not in the index", ino.0))?;
+            if !entry.pinned || open.handles == 0 || open.writers > open.handles {
+                return Err(format!("inode {}: {} handles, pinned {}", ino.0, open.handles, entry.pinned));
+            }
+        }
+        Ok(())
+    }
+}
