@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uuid::Uuid;
 
-use crate::config::{Config, Options, Passthrough};
+use crate::config::{Config, LogSink, Options, Passthrough};
 use crate::error::{SetupError, io_text};
 use crate::fs::CacheFs;
 use crate::fs::monitor::Monitor;
@@ -53,7 +53,8 @@ enum Event {
 pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     // Modes arrive with the client's umask applied.
     rustix::process::umask(rustix::fs::Mode::empty());
-    let (volume, missing, locks) = open_volume(&config)?;
+    start_log(&config, &ready)?;
+    let (volume, missing, locks) = open_volume(&config, &ready)?;
     let (events, inbox) = mpsc::channel();
     watch_for_trouble(&events)?;
     session::clear_stale_mount(&config.mountpoint).map_err(|error| mount_error(&config, &error))?;
@@ -75,8 +76,21 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     end
 }
 
+/// Sends messages where `log` says. `RUST_LOG` overrides the level; fuser's own debug level shows every request.
+fn start_log(config: &Config, ready: &Ready) -> Result<(), SetupError> {
+    let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info,fuser=warn"));
+    match config.options.log.open(&config.mountpoint, ready.stderr_stays())? {
+        LogSink::Stderr => {}
+        LogSink::File(file) => drop(builder.target(env_logger::Target::Pipe(Box::new(file)))),
+        LogSink::Nowhere => drop(builder.filter_level(log::LevelFilter::Off)),
+    }
+    // Only a second start in one process fails here, and then the first one's log serves both.
+    let _ = builder.try_init();
+    Ok(())
+}
+
 /// Opens and checks the disks that are there.
-fn open_volume(config: &Config) -> Result<(Volume, Vec<status::Disk>, Vec<OwnedFd>), SetupError> {
+fn open_volume(config: &Config, ready: &Ready) -> Result<(Volume, Vec<status::Disk>, Vec<OwnedFd>), SetupError> {
     let paths: Vec<PathBuf> = config.disks.iter().map(|disk| disk.path.clone()).collect();
     let found = identity::open_disks(&paths, &config.mountpoint)?;
     identity::check_require(&found, config.options.require)?;
@@ -90,8 +104,10 @@ fn open_volume(config: &Config) -> Result<(Volume, Vec<status::Disk>, Vec<OwnedF
                 volume_id = disk.volume_id;
             }
             DiskAtStart::Missing(disk) => {
-                // Said in three places: here, in the log, and in status.
-                eprintln!("kvspan: disk '{}' is missing: {}", disk.path.display(), disk.reason);
+                // Said in three places: on stderr, in the log, and in status.
+                if !ready.is_foreground() {
+                    eprintln!("kvspan: disk '{}' is missing: {}", disk.path.display(), disk.reason);
+                }
                 log::warn!("disk '{}' is missing: {}", disk.path.display(), disk.reason);
                 let path = disk.path.to_string_lossy().into_owned();
                 missing.push(status::Disk { path, state: DiskState::Missing, ..status::Disk::default() });

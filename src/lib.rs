@@ -1,4 +1,5 @@
 //! kvspan
+pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod error;

@@ -1,3 +1,7 @@
-fn main() {
-    println!("Hello, world!");
+//! The door: arguments in, exit code out.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kvspan::cli::run()
 }

@@ -1,0 +1,244 @@
+//! A whole volume in process: a `CacheFs` over temporary directories, without a mount.
+//!
+//! Used by the suites that need no kernel. Every rig checks the volume's invariants when it is dropped.
+#![allow(dead_code, reason = "each suite uses its own part of the rig")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvspan::config::{Amount, PlacementPolicy, StatfsMode};
+use kvspan::error::{Error, Result};
+use kvspan::fs::monitor::Monitor;
+use kvspan::fs::{CacheFs, OpenIntent, OpenedFile};
+use kvspan::volume::attr::{DiskNo, Ino};
+use kvspan::volume::disk::real::RealDisk;
+use kvspan::volume::disk::{Disk, DiskIo, DiskLimits};
+use kvspan::volume::files::RenameMode;
+use kvspan::volume::index::Entry;
+use kvspan::volume::{NewOwner, Volume, VolumeSettings, recovery};
+use uuid::Uuid;
+
+pub const READ: OpenIntent = OpenIntent { read: true, write: false, exclusive: false, truncate: false };
+pub const WRITE: OpenIntent = OpenIntent { read: false, write: true, exclusive: false, truncate: false };
+
+/// Disk `n` of every rig has this id.
+pub fn disk_id(n: usize) -> Uuid {
+    Uuid::from_u128(0x1000_0000_0000_4000_8000_0000_0000_0000 + n as u128)
+}
+
+/// The caller that the tests run as.
+pub fn me() -> NewOwner {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    NewOwner { uid, gid, mode: 0o644 }
+}
+
+/// Directories that serve as disks, and a file system over them.
+pub struct Rig {
+    pub dirs: Vec<PathBuf>,
+    pub fs: Arc<CacheFs>,
+    _temp: Option<tempfile::TempDir>,
+}
+
+impl Rig {
+    /// A scanned volume over `disks` empty directories.
+    pub fn new(disks: usize) -> Rig {
+        let rig = Rig::unscanned(disks);
+        rig.scan();
+        rig
+    }
+
+    /// A volume whose scan has not begun.
+    pub fn unscanned(disks: usize) -> Rig {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let dirs: Vec<PathBuf> = (0..disks).map(|n| temp.path().join(format!("disk{n}"))).collect();
+        for dir in &dirs {
+            std::fs::create_dir(dir).expect("a disk's directory");
+        }
+        let mut rig = Rig::over(dirs);
+        rig._temp = Some(temp);
+        rig
+    }
+
+    /// A volume over directories that may hold files already.
+    pub fn over(dirs: Vec<PathBuf>) -> Rig {
+        Rig::with_io(dirs, |_, real| Box::new(real))
+    }
+
+    /// A volume whose disks are wrapped, for faults.
+    pub fn with_io(dirs: Vec<PathBuf>, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
+        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
+        let disks = dirs.iter().enumerate().map(|(n, dir)| {
+            let root = std::fs::File::open(dir).expect("a disk's directory");
+            Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
+        });
+        let settings = VolumeSettings {
+            id: Uuid::nil(),
+            policy: PlacementPolicy::Rendezvous,
+            name_deadline: Duration::from_secs(5),
+        };
+        let volume = Arc::new(Volume::new(settings, disks.collect()).expect("a volume"));
+        volume.refresh_space();
+        let fs = CacheFs::new(volume, StatfsMode::Strict, Monitor::new(PathBuf::from("/nowhere"), Vec::new()));
+        Rig { dirs, fs: Arc::new(fs), _temp: None }
+    }
+
+    /// The same disks, unmounted and mounted again.
+    pub fn remount(mut self) -> Rig {
+        self.check();
+        let temp = self._temp.take();
+        let mut rig = Rig::over(self.dirs.clone());
+        rig._temp = temp;
+        rig.scan();
+        rig
+    }
+
+    /// Scans all disks to their end.
+    pub fn scan(&self) {
+        for n in 0..self.dirs.len() {
+            recovery::scan_disk(self.fs.volume(), DiskNo(n as u8), &|| false).expect("a scan");
+        }
+        self.fs.monitor().set_recovered(self.fs.volume());
+    }
+
+    pub fn check(&self) {
+        self.fs.volume().check_invariants().expect("the volume's invariants");
+    }
+
+    pub fn lookup(&self, path: &str) -> Result<Entry> {
+        let mut at = self.fs.attributes(Ino::ROOT)?;
+        for name in path.split('/') {
+            at = self.fs.lookup(at.ino, name.as_bytes())?;
+            self.fs.forget(at.ino, 1);
+        }
+        Ok(at)
+    }
+
+    pub fn dir_of<'a>(&self, path: &'a str) -> (Ino, &'a str) {
+        match path.rsplit_once('/') {
+            Some((dir, name)) => (self.lookup(dir).expect("the directory").ino, name),
+            None => (Ino::ROOT, path),
+        }
+    }
+
+    pub fn create(&self, path: &str) -> Result<OpenedFile> {
+        let (dir, name) = self.dir_of(path);
+        let opened = self.fs.create(dir, name.as_bytes(), me(), WRITE)?;
+        self.fs.forget(opened.entry.ino, 1);
+        Ok(opened)
+    }
+
+    /// Stores as LMCache does: a temp file, written, closed, renamed.
+    pub fn store(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        let temp = format!("{key}.tmp");
+        let opened = self.create(&temp)?;
+        self.fs.write(opened.handle, bytes, 0)?;
+        self.fs.close(opened.handle);
+        self.rename(&temp, &format!("{key}.data"))
+    }
+
+    pub fn write(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        let opened = self.create(path)?;
+        self.fs.write(opened.handle, bytes, 0)?;
+        self.fs.close(opened.handle);
+        Ok(())
+    }
+
+    pub fn load(&self, path: &str) -> Result<Vec<u8>> {
+        let entry = self.lookup(path)?;
+        let opened = self.fs.open(entry.ino, READ)?;
+        let mut bytes = vec![0; opened.entry.attr.size_bytes as usize + 1];
+        let length = self.fs.read(opened.handle, &mut bytes, 0);
+        self.fs.close(opened.handle);
+        bytes.truncate(length?);
+        Ok(bytes)
+    }
+
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let ((a, from), (b, to)) = (self.dir_of(from), self.dir_of(to));
+        self.fs.rename((a, from.as_bytes()), (b, to.as_bytes()), RenameMode::Replace)
+    }
+
+    pub fn unlink(&self, path: &str) -> Result<()> {
+        let (dir, name) = self.dir_of(path);
+        self.fs.unlink(dir, name.as_bytes())
+    }
+
+    pub fn mkdir(&self, path: &str) -> Result<Entry> {
+        let (dir, name) = self.dir_of(path);
+        let owner = NewOwner { mode: 0o755, ..me() };
+        self.fs.mkdir(dir, name.as_bytes(), owner).inspect(|entry| self.fs.forget(entry.ino, 1))
+    }
+
+    pub fn rmdir(&self, path: &str) -> Result<()> {
+        let (dir, name) = self.dir_of(path);
+        self.fs.rmdir(dir, name.as_bytes())
+    }
+
+    /// All names of a directory but the dots, `batch` entries a request.
+    pub fn names(&self, dir: &str, batch: usize) -> Vec<String> {
+        let ino = if dir.is_empty() { Ino::ROOT } else { self.lookup(dir).expect("the directory").ino };
+        let handle = self.fs.open_dir(ino).expect("a listing");
+        let (mut names, mut after) = (Vec::new(), 0);
+        loop {
+            let (mut taken, before) = (0, after);
+            let listed = self.fs.list(handle, ino, after, &mut |entry| {
+                if taken == batch {
+                    return false;
+                }
+                taken += 1;
+                after = entry.cookie;
+                if entry.entry.is_some() {
+                    names.push(String::from_utf8_lossy(entry.name).into_owned());
+                }
+                true
+            });
+            listed.expect("a listing");
+            if after == before {
+                break;
+            }
+        }
+        self.fs.close_dir(handle);
+        names
+    }
+
+    /// The disks that have an object at a path.
+    pub fn disks_with(&self, path: &str) -> Vec<usize> {
+        (0..self.dirs.len()).filter(|n| self.on_disk(*n, path).symlink_metadata().is_ok()).collect()
+    }
+
+    pub fn on_disk(&self, disk: usize, path: &str) -> PathBuf {
+        self.dirs[disk].join(path)
+    }
+
+    /// The disk that placement picks for a name.
+    pub fn owner(&self, name: &str) -> usize {
+        self.fs.volume().owner(name.as_bytes()).expect("an owner").index()
+    }
+
+    /// A name with this prefix that the disk owns.
+    pub fn name_owned_by(&self, disk: usize, prefix: &str) -> String {
+        (0..).map(|n| format!("{prefix}{n}")).find(|name| self.owner(name) == disk).expect("a name")
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.check();
+        }
+    }
+}
+
+/// Whether an operation failed with this error.
+pub fn is<T>(result: &Result<T>, errno: rustix::io::Errno) -> bool {
+    result.as_ref().is_err_and(|error: &Error| error.errno() == errno.raw_os_error())
+}
+
+/// A directory of the host, for asserting on disks.
+pub fn names_in(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(dir).expect("a directory").map(|e| e.expect("an entry").file_name().to_string_lossy().into()).collect();
+    names.sort();
+    names
+}
