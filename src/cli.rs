@@ -32,8 +32,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Label directories as disks of one volume and print the volume id
+    ///
+    /// Files already in the directories stay and are taken in. Directories labelled before keep their label; new
+    /// ones join their volume. If anything is wrong, nothing is written anywhere.
     Init(InitArgs),
     /// Mount a volume
+    ///
+    /// Returns 0 when the mount answers requests; its daemon then stays behind and writes to the log. With -f it
+    /// stays in the foreground.
     #[command(after_help = mount::OPTIONS_HELP)]
     Mount(MountArgs),
     /// Unmount a volume and wait until its daemon has gone
@@ -46,8 +52,6 @@ enum Command {
     Version,
 }
 
-/// Files already in the directories stay and are taken in. Directories labelled before keep their label; new ones
-/// join the volume of those.
 #[derive(Debug, Args)]
 struct InitArgs {
     /// Volume that the disks join; without it that of the directories labelled before, else a new one
@@ -58,7 +62,6 @@ struct InitArgs {
     dirs: Vec<PathBuf>,
 }
 
-/// Returns 0 when the mount answers requests. The daemon then logs to `log`.
 #[derive(Debug, Args)]
 struct MountArgs {
     /// DIR:DIR:... (`\:` for a colon in a name) or a TOML file
@@ -81,11 +84,13 @@ struct UmountArgs {
     /// Detach the mount now even if it is busy; the daemon ends with its last user
     #[arg(long, short = 'l')]
     lazy: bool,
+    /// Where the volume is mounted
     mountpoint: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct StatusArgs {
+    /// Where the volume is mounted
     mountpoint: PathBuf,
     /// Print JSON instead of a table
     #[arg(long)]
@@ -98,6 +103,7 @@ struct StatusArgs {
 
 #[derive(Debug, Args)]
 struct WhereArgs {
+    /// Where the volume is mounted
     mountpoint: PathBuf,
     /// Names, or paths below the mount point
     #[arg(required = true, value_name = "NAME")]
@@ -122,11 +128,7 @@ pub fn run() -> ExitCode {
     if !is_said {
         out::note(&error.to_string());
     }
-    ExitCode::from(if is_mount {
-        error.mount_exit_code()
-    } else {
-        error.exit_code()
-    })
+    ExitCode::from(if is_mount { error.mount_exit_code() } else { error.exit_code() })
 }
 
 fn carry_out(command: Command) -> Result<(), SetupError> {
@@ -153,9 +155,7 @@ mod tests {
     #[test]
     fn watch_does_not_swallow_the_mount_point() {
         let cli = Cli::try_parse_from(["kvspan", "status", "--watch", "/m"]).unwrap();
-        let Command::Status(args) = cli.command else {
-            panic!("not status")
-        };
+        let Command::Status(args) = cli.command else { panic!("not status") };
         assert_eq!((args.watch, args.mountpoint), (Some(2), "/m".into()));
     }
 }

@@ -63,11 +63,7 @@ impl DiskConfig {
 impl Config {
     /// Reads the arguments of `kvspan mount`. `option_lists` are the `-o` arguments in their order; they and
     /// `mountpoint` win over a TOML file.
-    pub fn load(
-        source: &OsStr,
-        mountpoint: Option<&Path>,
-        option_lists: &[String],
-    ) -> Result<Config, SetupError> {
+    pub fn load(source: &OsStr, mountpoint: Option<&Path>, option_lists: &[String]) -> Result<Config, SetupError> {
         let (from_file, disks, mut options) = match Source::of(source)? {
             Source::Toml(path) => {
                 let volume = toml_file::read(&path)?;
@@ -84,19 +80,12 @@ impl Config {
         source::check_disks(&disks)?;
         options.check(disks.len())?;
         let mountpoint = match mountpoint {
-            Some(path) => options::absolute(path).map_err(|error| {
-                SetupError::Usage(format!("the mount point cannot be used: {error}"))
-            })?,
-            None => from_file.ok_or_else(|| {
-                SetupError::Usage("no mount point is given; write it after the source".to_string())
-            })?,
+            Some(path) => options::absolute(path)
+                .map_err(|error| SetupError::Usage(format!("the mount point cannot be used: {error}")))?,
+            None => from_file
+                .ok_or_else(|| SetupError::Usage("no mount point is given; write it after the source".to_string()))?,
         };
-        Ok(Config {
-            source: source::shown(source),
-            mountpoint,
-            disks,
-            options,
-        })
+        Ok(Config { source: source::shown(source), mountpoint, disks, options })
     }
 }
 
@@ -107,8 +96,7 @@ mod tests {
 
     fn load(source: &str, mountpoint: Option<&str>, lists: &[&str]) -> Result<Config, String> {
         let lists: Vec<String> = lists.iter().map(ToString::to_string).collect();
-        Config::load(&OsString::from(source), mountpoint.map(Path::new), &lists)
-            .map_err(|error| error.to_string())
+        Config::load(&OsString::from(source), mountpoint.map(Path::new), &lists).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -124,32 +112,14 @@ mod tests {
 
     #[test]
     fn refused() {
-        let many = (0..65)
-            .map(|n| format!("/d{n}"))
-            .collect::<Vec<_>>()
-            .join(":");
+        let many = (0..65).map(|n| format!("/d{n}")).collect::<Vec<_>>().join(":");
         let table = [
-            (
-                "/a",
-                None,
-                "no mount point is given; write it after the source",
-            ),
-            (
-                "/a:/b:/a/",
-                Some("/m"),
-                "disk '/a' is given twice, as number 1 and as number 3; name it once",
-            ),
-            (
-                many.as_str(),
-                Some("/m"),
-                "65 disks are given, and a volume has at most 64",
-            ),
+            ("/a", None, "no mount point is given; write it after the source"),
+            ("/a:/b:/a/", Some("/m"), "disk '/a' is given twice, as number 1 and as number 3; name it once"),
+            (many.as_str(), Some("/m"), "65 disks are given, and a volume has at most 64"),
         ];
         for (source, mountpoint, sentence) in table {
-            assert_eq!(
-                load(source, mountpoint, &[]).err().as_deref(),
-                Some(sentence)
-            );
+            assert_eq!(load(source, mountpoint, &[]).err().as_deref(), Some(sentence));
         }
         assert!(load("/a", Some(""), &[]).is_err());
     }
@@ -158,22 +128,12 @@ mod tests {
     fn the_command_line_wins_over_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("kv.toml");
-        std::fs::write(
-            &file,
-            "mountpoint = \"/m\"\nro = true\nlow = 80\n[[disk]]\npath = \"/a\"\n",
-        )
-        .unwrap();
+        std::fs::write(&file, "mountpoint = \"/m\"\nro = true\nlow = 80\n[[disk]]\npath = \"/a\"\n").unwrap();
         let file = file.to_str().unwrap();
         let config = load(file, None, &["rw"]).unwrap();
         assert_eq!(config.mountpoint, Path::new("/m"));
-        assert_eq!(
-            (config.options.read_only, config.options.low),
-            (false, 80.0)
-        );
-        assert_eq!(
-            load(file, Some("/n"), &[]).unwrap().mountpoint,
-            Path::new("/n")
-        );
+        assert_eq!((config.options.read_only, config.options.low), (false, 80.0));
+        assert_eq!(load(file, Some("/n"), &[]).unwrap().mountpoint, Path::new("/n"));
         assert!(load(file, None, &["high=80"]).is_err());
     }
 }

@@ -5,8 +5,8 @@
 //! arrive as one [`Event`]. Holds no lock.
 
 use std::io;
-use std::panic;
 use std::os::fd::OwnedFd;
+use std::panic;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -140,12 +140,13 @@ fn deadline(timeout: Duration) -> Duration {
 }
 
 fn mount(config: &Config, fs: &Arc<CacheFs>) -> Result<MountedSession, SetupError> {
-    let Options { allow_other, read_only, threads, entry_ttl, negative_ttl, passthrough, .. } = config.options;
+    let Options { allow_other, read_only, noexec, threads, entry_ttl, negative_ttl, passthrough, .. } = config.options;
     let settings = MountSettings {
         source: &config.source,
         mountpoint: &config.mountpoint,
         allow_other,
         read_only,
+        noexec,
         threads,
     };
     let glue = GlueSettings {

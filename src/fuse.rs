@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
     Request, TimeOrNow, WriteFlags,
 };
@@ -171,7 +171,16 @@ impl Filesystem for Glue {
         self.reply_attr(reply, changed);
     }
 
-    fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
         if mode & 0o170_000 != 0o100_000 {
             return reply.error(Errno::EPERM);
         }
@@ -420,7 +429,15 @@ impl Filesystem for Glue {
         reply_done(reply, self.fs.fallocate(handle.0, mode.cast_unsigned(), offset, length));
     }
 
-    fn lseek(&self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         match convert::seek(&self.fs, handle.0, offset, whence) {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(errno(&error)),
@@ -457,4 +474,3 @@ const WANTED: [InitFlags; 6] = [
     // Without it the kernel asks for `security.capability` before every write call, not once a file.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
 ];
-

@@ -7,6 +7,7 @@ pub mod mountinfo;
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -14,8 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// When the process `pid` started: clock ticks since boot. With the pid it names one process of this boot.
 pub fn start_ticks(pid: u32) -> io::Result<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
-    parse_start_ticks(&stat)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unknown form of /proc/PID/stat"))
+    parse_start_ticks(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unknown form of /proc/PID/stat"))
 }
 
 /// The name of the process `pid`, as `ps` shows it.
@@ -27,12 +27,39 @@ pub fn comm(pid: u32) -> io::Result<String> {
 /// Now, on the clock that [`start_ticks`] counts with.
 pub fn now_ticks() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
-    let seconds = Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or(0),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    );
+    let seconds = Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0));
     let per_second = rustix::param::clock_ticks_per_second();
     u64::try_from(seconds.as_nanos() * u128::from(per_second) / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+/// All processes that can be seen, in ascending order.
+pub fn pids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// The process that serves a FUSE connection, learned without asking it. A connection's number is the minor device
+/// number of its mount. `None` too on older kernels, which do not tell, and for other users' processes.
+pub fn fuse_server(connection: u32) -> Option<u32> {
+    pids().into_iter().find(|pid| is_fuse_server(*pid, connection))
+}
+
+/// True if the process `pid` has the FUSE connection open.
+pub fn is_fuse_server(pid: u32, connection: u32) -> bool {
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+    fds.flatten().any(|fd| {
+        let is_fuse = fs::read_link(fd.path()).is_ok_and(|link| link == Path::new("/dev/fuse"));
+        let number = fd.file_name();
+        let info = || fs::read_to_string(Path::new(&format!("/proc/{pid}/fdinfo")).join(number));
+        is_fuse && info().is_ok_and(|info| parse_fuse_connection(&info) == Some(connection))
+    })
+}
+
+fn parse_fuse_connection(fdinfo: &str) -> Option<u32> {
+    let mut lines = fdinfo.lines();
+    lines.find_map(|line| line.strip_prefix("fuse_connection:")?.trim().parse().ok())
 }
 
 /// Field 22 of /proc/PID/stat. The second field, the name, may hold spaces and parentheses.
@@ -53,6 +80,14 @@ mod tests {
         for broken in [&b""[..], b")", b"7 (a) S 1", b"7 a S"] {
             assert_eq!(parse_start_ticks(broken), None);
         }
+    }
+
+    #[test]
+    fn a_fuse_connection_is_read_from_fdinfo() {
+        let info = "pos:\t0\nflags:\t0100002\nfuse_connection:\t40\n";
+        assert_eq!(parse_fuse_connection(info), Some(40));
+        assert_eq!(parse_fuse_connection("fuse_connection:\tx\n"), None);
+        assert_eq!(parse_fuse_connection(""), None);
     }
 
     #[test]

@@ -26,9 +26,7 @@ pub struct Ready {
 impl Ready {
     /// Nobody waits: standard input, output and error stay as they are.
     pub fn foreground() -> Ready {
-        Ready {
-            parent_waits: false,
-        }
+        Ready { parent_waits: false }
     }
 
     /// The starting command waits at the other end of standard output.
@@ -54,14 +52,8 @@ impl Ready {
         if self.is_foreground() {
             return Ok(());
         }
-        let fail = |error: io::Error| {
-            SetupError::Mount(format!("the daemon cannot let go of its caller: {error}"))
-        };
-        let null = File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/null")
-            .map_err(fail)?;
+        let fail = |error: io::Error| SetupError::Mount(format!("the daemon cannot let go of its caller: {error}"));
+        let null = File::options().read(true).write(true).open("/dev/null").map_err(fail)?;
         match setsid() {
             // Already the leader of a group of its own: nothing to leave.
             Ok(_) | Err(Errno::PERM) => {}
@@ -79,10 +71,7 @@ impl Ready {
     /// The mount failed: tells the starting command, if one waits and has not been told already.
     pub fn failed(&self, message: &str, code: u8) {
         if self.parent_waits {
-            tell(&Answer::Failed {
-                code,
-                message: message.to_string(),
-            });
+            tell(&Answer::Failed { code, message: message.to_string() });
         }
     }
 }
@@ -127,18 +116,13 @@ impl Answer {
                 text.push(c);
             }
         }
-        Some(Answer::Failed {
-            code,
-            message: text,
-        })
+        Some(Answer::Failed { code, message: text })
     }
 }
 
 fn tell(answer: &Answer) {
     let mut stdout = io::stdout().lock();
-    let told = stdout
-        .write_all(answer.to_line().as_bytes())
-        .and_then(|()| stdout.flush());
+    let told = stdout.write_all(answer.to_line().as_bytes()).and_then(|()| stdout.flush());
     if let Err(error) = told {
         log::warn!("the command that started this daemon has gone: {error}");
     }

@@ -156,10 +156,7 @@ mod tests {
     #[test]
     fn the_fields_are_those_of_the_documentation() {
         let status = Status {
-            disks: vec![Disk {
-                state: DiskState::ReadOnly,
-                ..Disk::default()
-            }],
+            disks: vec![Disk { state: DiskState::ReadOnly, ..Disk::default() }],
             state: VolumeState::Ready,
             ..Status::default()
         };

@@ -2,6 +2,8 @@
 //!
 //! Called by the daemon alone. Takes no lock.
 
+#![allow(unsafe_code, reason = "this is the room for it")]
+
 /// Ends the process at once, without joining threads or running destructors: what is left for a shutdown
 /// whose threads are stuck inside a dead disk.
 pub fn exit_now(code: i32) -> ! {

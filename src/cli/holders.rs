@@ -3,7 +3,6 @@
 //! Only links and text of /proc are read, never the mount. Processes of other users are seen by root alone, and
 //! those of another mount namespace only if they see the mount under the same path.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -26,14 +25,6 @@ pub struct Holder {
 
 /// The processes, this one excepted, that hold something at or below `mountpoint`.
 pub fn find(mountpoint: &Path) -> Vec<Holder> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let pids: BTreeSet<u32> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| *pid != std::process::id())
-        .collect();
     let holder = |pid: u32| {
         Some(Holder {
             pid,
@@ -41,7 +32,8 @@ pub fn find(mountpoint: &Path) -> Vec<Holder> {
             comm: procfs::comm(pid).unwrap_or_else(|_| "?".to_string()),
         })
     };
-    pids.into_iter().filter_map(holder).collect()
+    let others = procfs::pids().into_iter().filter(|pid| *pid != std::process::id());
+    others.filter_map(holder).collect()
 }
 
 /// What is in the way, each line begun with a line feed: `pid comm path`, and mounts below the mount.
@@ -58,8 +50,7 @@ pub fn report(mountpoint: &Path, holders: &[Holder], mounts: &[Mount]) -> String
         format!("\n  a {} mount on {path}", out::printable(&mount.fs_type))
     }));
     if lines.is_empty() {
-        return " (nobody who can be seen from here: look as root, and in other containers)"
-            .to_string();
+        return " (nobody who can be seen from here: look as root, and in other containers)".to_string();
     }
     let more = lines.len().saturating_sub(LINES_MAX);
     lines.truncate(LINES_MAX);
@@ -102,41 +93,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().canonicalize().unwrap();
         assert_eq!(find(&path), []);
-        let mut child = Command::new("sleep")
-            .arg("60")
-            .current_dir(&path)
-            .spawn()
-            .unwrap();
+        let mut child = Command::new("sleep").arg("60").current_dir(&path).spawn().unwrap();
         let holders = find(&path);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(holders.len(), 1);
         assert_eq!((holders[0].pid, &holders[0].path), (child.id(), &path));
         let report = report(&path, &holders, &[]);
-        assert_eq!(
-            report,
-            format!("\n  {} sleep {}", child.id(), path.display())
-        );
+        assert_eq!(report, format!("\n  {} sleep {}", child.id(), path.display()));
     }
 
     #[test]
     fn a_mapped_file_holds() {
         let maps = b"7f00-7f01 r-xp 00000000 00:2d 12    /usr/lib/a\n7f02-7f03 rw-p 0 0 0\n\
             7f04-7f05 r--s 00000000 00:2d 13       /mnt/kv/a b\n";
-        assert_eq!(
-            mapped_path(maps, Path::new("/mnt/kv")),
-            Some("/mnt/kv/a b".into())
-        );
+        assert_eq!(mapped_path(maps, Path::new("/mnt/kv")), Some("/mnt/kv/a b".into()));
         assert_eq!(mapped_path(maps, Path::new("/mnt/k")), None);
     }
 
     #[test]
     fn a_long_report_is_cut() {
-        let holder = Holder {
-            pid: 1,
-            comm: "x".to_string(),
-            path: "/m".into(),
-        };
+        let holder = Holder { pid: 1, comm: "x".to_string(), path: "/m".into() };
         let report = report(Path::new("/m"), &vec![holder; 50], &[]);
         assert!(report.ends_with("\n  and 30 more"));
     }

@@ -4,15 +4,13 @@ use super::{InitArgs, out};
 use crate::error::SetupError;
 use crate::volume::identity;
 
+/// Carries out the command.
 pub fn run(args: &InitArgs) -> Result<(), SetupError> {
     let report = identity::init(&args.dirs, args.volume)?;
     for disk in &report.disks {
         let path = out::printable(&disk.path.display().to_string());
         if disk.was_labelled {
-            out::note(&format!(
-                "'{path}' is already disk {} of this volume; nothing was changed",
-                disk.disk_id
-            ));
+            out::note(&format!("'{path}' is already disk {} of this volume; nothing was changed", disk.disk_id));
         } else {
             out::note(&format!("'{path}' is now disk {}", disk.disk_id));
         }

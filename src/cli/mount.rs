@@ -52,6 +52,7 @@ const END_BOUND: Duration = Duration::from_secs(10);
 /// No answer is longer.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
+/// Carries out the command.
 pub fn run(args: &MountArgs) -> Result<(), SetupError> {
     if args.background_child {
         serve_in_background(args)
@@ -115,9 +116,7 @@ fn start(args: &MountArgs) -> Result<(), SetupError> {
 fn read_answer(child: &mut Child) -> Option<Answer> {
     let mut line = String::new();
     let stdout = child.stdout.take()?;
-    BufReader::new(stdout.take(ANSWER_BYTES_MAX))
-        .read_line(&mut line)
-        .ok()?;
+    BufReader::new(stdout.take(ANSWER_BYTES_MAX)).read_line(&mut line).ok()?;
     Answer::from_line(&line)
 }
 

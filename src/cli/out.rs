@@ -8,9 +8,7 @@ use crate::error::SetupError;
 /// Writes a result. A reader that has gone is [`SetupError::PipeClosed`], which ends the command quietly.
 pub fn print(text: &str) -> Result<(), SetupError> {
     let mut stdout = io::stdout().lock();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     written.map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => SetupError::PipeClosed,
         _ => SetupError::Failed(format!("cannot write to standard output: {error}")),
@@ -119,10 +117,7 @@ mod tests {
 
     #[test]
     fn tables_are_aligned() {
-        let rows = [
-            vec!["A".to_string(), "B".to_string()],
-            vec!["long".to_string(), "12".to_string()],
-        ];
+        let rows = [vec!["A".to_string(), "B".to_string()], vec!["long".to_string(), "12".to_string()]];
         assert_eq!(table(&rows, &[1]), "A      B\nlong  12\n");
         assert_eq!(printable("a\tb\u{1b}[0m"), "a\\tb\\u{1b}[0m");
     }

@@ -23,10 +23,8 @@ pub fn wait_for_end(pidfd: &OwnedFd, bound: Duration) -> Result<bool, Errno> {
     let end = Instant::now() + bound;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
+        let timeout =
+            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
         let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) => return Ok(false),

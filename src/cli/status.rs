@@ -9,6 +9,7 @@ use super::{StatusArgs, out, xattr};
 use crate::error::SetupError;
 use crate::status::{Disk, DiskState, Status, XATTR_STATUS};
 
+/// Carries out the command.
 pub fn run(args: &StatusArgs) -> Result<(), SetupError> {
     loop {
         let text = xattr::of_root(&args.mountpoint, XATTR_STATUS)?;
@@ -48,14 +49,7 @@ fn render(status: &Status, colour: bool) -> String {
     let facts = [
         ("volume", status.volume.to_string()),
         ("mounted on", out::printable(&status.mountpoint)),
-        (
-            "daemon",
-            format!(
-                "pid {}, version {}",
-                status.pid,
-                out::printable(&status.version)
-            ),
-        ),
+        ("daemon", format!("pid {}, version {}", status.pid, out::printable(&status.version))),
         ("state", status.state.word().to_string()),
         ("I/O", status.io_mode.word().to_string()),
         ("files", status.files.to_string()),
@@ -77,14 +71,7 @@ fn render(status: &Status, colour: bool) -> String {
                 out::percent(status.lookups.hits, lookups)
             ),
         ),
-        (
-            "evicted",
-            format!(
-                "{} files, {}",
-                status.evictions.files,
-                out::human_bytes(status.evictions.bytes)
-            ),
-        ),
+        ("evicted", format!("{} files, {}", status.evictions.files, out::human_bytes(status.evictions.bytes))),
         (
             "recovery",
             format!(
@@ -93,21 +80,12 @@ fn render(status: &Status, colour: bool) -> String {
             ),
         ),
     ];
-    let rows: Vec<Vec<String>> = facts
-        .into_iter()
-        .map(|(name, value)| vec![name.to_string(), value])
-        .collect();
-    format!(
-        "{}\n{}",
-        out::table(&rows, &[]),
-        disk_table(&status.disks, colour)
-    )
+    let rows: Vec<Vec<String>> = facts.into_iter().map(|(name, value)| vec![name.to_string(), value]).collect();
+    format!("{}\n{}", out::table(&rows, &[]), disk_table(&status.disks, colour))
 }
 
 fn disk_table(disks: &[Disk], colour: bool) -> String {
-    let head = [
-        "DISK", "STATE", "SIZE", "USED", "LIMIT", "USE%", "FILES", "AWAY", "ID",
-    ];
+    let head = ["DISK", "STATE", "SIZE", "USED", "LIMIT", "USE%", "FILES", "AWAY", "ID"];
     let mut rows = vec![head.map(str::to_string).to_vec()];
     rows.extend(disks.iter().map(|disk| {
         vec![
@@ -159,10 +137,7 @@ mod tests {
         };
         Status {
             mountpoint: "/mnt/k\nv".to_string(),
-            disks: vec![
-                disk("/a", DiskState::Online),
-                disk("/bb", DiskState::Offline),
-            ],
+            disks: vec![disk("/a", DiskState::Online), disk("/bb", DiskState::Offline)],
             ..Status::default()
         }
     }
@@ -171,10 +146,7 @@ mod tests {
     fn the_table_has_a_line_a_disk() {
         let text = render(&sample(), false);
         assert!(text.contains("mounted on  /mnt/k\\nv\n"), "{text}");
-        assert!(
-            text.contains("/a    online   4.0 TiB  1.0 TiB  2.0 TiB  50.0%      7     0  -\n"),
-            "{text}"
-        );
+        assert!(text.contains("/a    online   4.0 TiB  1.0 TiB  2.0 TiB  50.0%      7     0  -\n"), "{text}");
         assert!(!text.contains('\x1b'));
         let coloured = render(&sample(), true);
         assert!(coloured.contains("\x1b[31m/bb"), "{coloured}");

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::{UmountArgs, holders, out, process, status};
-use crate::error::SetupError;
+use crate::error::{SetupError, shell_word};
 use crate::procfs;
-use crate::procfs::mountinfo::{self, FS_TYPE};
+use crate::procfs::mountinfo::{self, FS_TYPE, Mount};
 
 /// How long a daemon may take to answer before it counts as hung.
 const ANSWER_BOUND: Duration = Duration::from_secs(5);
@@ -37,14 +37,16 @@ enum Daemon {
     Hung,
 }
 
+/// Carries out the command.
 pub fn run(args: &UmountArgs) -> Result<(), SetupError> {
-    let mountpoint = find_mount(&args.mountpoint)?;
-    let daemon = look_at(&mountpoint);
+    let mount = find_mount(&args.mountpoint)?;
+    let daemon = look_at(&mount);
+    let mountpoint = mount.mountpoint;
     match take_away(&mountpoint, false) {
         Ok(()) => wait(&mountpoint, &daemon),
         Err(error) if is_busy(&error) => {
             if !args.lazy {
-                return Err(busy(&mountpoint));
+                return Err(busy(&mountpoint, &daemon));
             }
             take_away(&mountpoint, true).map_err(|error| failed(&mountpoint, error))?;
             note_lazy(&mountpoint, &daemon);
@@ -54,14 +56,13 @@ pub fn run(args: &UmountArgs) -> Result<(), SetupError> {
     }
 }
 
-/// The mount point as mountinfo has it, if a volume of ours is what it shows.
-fn find_mount(given: &Path) -> Result<PathBuf, SetupError> {
+/// The mount as mountinfo has it, if a volume of ours is what it shows.
+fn find_mount(given: &Path) -> Result<Mount, SetupError> {
     let table = |source| SetupError::io("read", Path::new("/proc/self/mountinfo"), source);
     let mounts = mountinfo::read().map_err(table)?;
-    let path = mountinfo::resolve(given, &mounts)
-        .map_err(|source| SetupError::io("find", given, source))?;
+    let path = mountinfo::resolve(given, &mounts).map_err(|source| SetupError::io("find", given, source))?;
     match mountinfo::topmost(&mounts, &path) {
-        Some(mount) if mount.fs_type == FS_TYPE => Ok(path),
+        Some(mount) if mount.fs_type == FS_TYPE => Ok(mount.clone()),
         Some(mount) => Err(SetupError::NotKvspan {
             path,
             detail: format!("; a file system of type {} is mounted there", mount.fs_type),
@@ -70,7 +71,19 @@ fn find_mount(given: &Path) -> Result<PathBuf, SetupError> {
     }
 }
 
-fn look_at(mountpoint: &Path) -> Daemon {
+fn look_at(mount: &Mount) -> Daemon {
+    let seen = mount.connection().and_then(|connection| {
+        let pid = procfs::fuse_server(connection)?;
+        let pidfd = open_pidfd(pid)?;
+        // Looked at again: the pid may have been used again before it was held.
+        let same = procfs::is_fuse_server(pid, connection);
+        same.then_some(Daemon::Alive { pid, pidfd })
+    });
+    seen.unwrap_or_else(|| ask(&mount.mountpoint))
+}
+
+/// Asks the daemon for its pid, where the kernel does not tell who it is.
+fn ask(mountpoint: &Path) -> Daemon {
     if !answers(mountpoint) {
         return Daemon::Hung;
     }
@@ -80,8 +93,7 @@ fn look_at(mountpoint: &Path) -> Daemon {
         Err(SetupError::DeadMount { .. }) => return Daemon::Dead,
         Err(_) => return Daemon::Hung,
     };
-    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pidfd = raw.and_then(|raw| pidfd_open(raw, PidfdFlags::empty()).ok());
+    let pidfd = open_pidfd(pid);
     // The pid may be one of another pid namespace, or used again since the answer.
     let same = procfs::comm(pid).is_ok_and(|comm| comm == "kvspan")
         && procfs::start_ticks(pid).is_ok_and(|start| start <= now);
@@ -89,6 +101,11 @@ fn look_at(mountpoint: &Path) -> Daemon {
         Some(pidfd) if same => Daemon::Alive { pid, pidfd },
         _ => Daemon::OutOfSight { pid },
     }
+}
+
+fn open_pidfd(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// Lets another process ask first: one that is stuck in a hung mount may not be able to end.
@@ -146,13 +163,17 @@ fn is_busy(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::BUSY.raw_os_error())
 }
 
-fn busy(mountpoint: &Path) -> SetupError {
+fn busy(mountpoint: &Path, daemon: &Daemon) -> SetupError {
+    if matches!(daemon, Daemon::Hung) {
+        return SetupError::Failed(format!(
+            "'{}' is busy and its daemon does not answer; run `kvspan umount --lazy {}`",
+            mountpoint.display(),
+            shell_word(mountpoint)
+        ));
+    }
     let mounts = mountinfo::read().unwrap_or_default();
     let found = holders::find(mountpoint);
-    SetupError::Busy {
-        path: mountpoint.to_path_buf(),
-        holders: holders::report(mountpoint, &found, &mounts),
-    }
+    SetupError::Busy { path: mountpoint.to_path_buf(), holders: holders::report(mountpoint, &found, &mounts) }
 }
 
 fn failed(mountpoint: &Path, error: io::Error) -> SetupError {
@@ -178,9 +199,7 @@ fn wait(mountpoint: &Path, daemon: &Daemon) -> Result<(), SetupError> {
             Ok(())
         }
         Daemon::Dead => {
-            out::note(&format!(
-                "the daemon of '{shown}' had died; its mount has been taken away"
-            ));
+            out::note(&format!("the daemon of '{shown}' had died; its mount has been taken away"));
             Ok(())
         }
         Daemon::Hung => Err(SetupError::Failed(format!(
@@ -199,8 +218,5 @@ fn note_lazy(mountpoint: &Path, daemon: &Daemon) {
         Daemon::Hung => "its daemon, which does not answer, lives".to_string(),
         Daemon::Dead => "its daemon had died; the mount lives".to_string(),
     };
-    out::note(&format!(
-        "'{}' is busy and has been detached; {who} until the last user is gone",
-        mountpoint.display()
-    ));
+    out::note(&format!("'{}' is busy and has been detached; {who} until the last user is gone", mountpoint.display()));
 }

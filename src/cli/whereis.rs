@@ -24,6 +24,7 @@ struct DiskLine {
     path: String,
 }
 
+/// Carries out the command.
 pub fn run(args: &WhereArgs) -> Result<(), SetupError> {
     let disks = parse_disks(&xattr::of_root(&args.mountpoint, XATTR_DISKS)?);
     if disks.is_empty() {
@@ -47,18 +48,13 @@ pub fn run(args: &WhereArgs) -> Result<(), SetupError> {
     out::print(&out::table(&rows, &[]))
 }
 
-fn row(
-    mountpoint: &Path,
-    name: &Path,
-    disks: &[DiskLine],
-    placement: &Placement,
-) -> Result<Vec<String>, SetupError> {
+fn row(mountpoint: &Path, name: &Path, disks: &[DiskLine], placement: &Placement) -> Result<Vec<String>, SetupError> {
     let path = below(mountpoint, name)?;
     let last = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
     let rank = placement.rank(&PlacementKey::of(last));
     let ranked: Vec<&DiskLine> = rank.iter().filter_map(|at| disks.get(at.index())).collect();
-    let location = xattr::of_file(&path, DISK_UUID)
-        .map_err(|errno| SetupError::io("ask for the location of", &path, errno))?;
+    let location =
+        xattr::of_file(&path, DISK_UUID).map_err(|errno| SetupError::io("ask for the location of", &path, errno))?;
     let location = location.map_or("-".to_string(), |id| {
         let disk = disks.iter().find(|disk| disk.id.to_string() == id);
         out::printable(disk.map_or(id.as_str(), |disk| disk.path.as_str()))
@@ -110,10 +106,7 @@ mod tests {
     fn disks_without_an_id_have_no_rank() {
         let id = "6f1c1c64-0f43-4b6e-9a54-0c9a0f1d2e3f";
         let text = format!("{id}\t/a b\tonline\t1\t2\t3\n-\t/gone\tmissing\t0\t0\t0\n\n");
-        let want = DiskLine {
-            id: id.parse().unwrap(),
-            path: "/a b".to_string(),
-        };
+        let want = DiskLine { id: id.parse().unwrap(), path: "/a b".to_string() };
         assert_eq!(parse_disks(&text), [want]);
     }
 

@@ -12,16 +12,12 @@ const SIZES: [usize; 3] = [4 * 1024, 64 * 1024, 1024 * 1024];
 
 /// The value of an attribute of a mount's root. `Err` names the mount point and what is wrong with it.
 pub fn of_root(mountpoint: &Path, name: &str) -> Result<String, SetupError> {
-    let not_kvspan = |detail: &str| SetupError::NotKvspan {
-        path: mountpoint.to_path_buf(),
-        detail: detail.to_string(),
-    };
+    let not_kvspan =
+        |detail: &str| SetupError::NotKvspan { path: mountpoint.to_path_buf(), detail: detail.to_string() };
     match grow(|buffer| getxattr(mountpoint, name, buffer)) {
         Ok(value) => String::from_utf8(value).map_err(|_| not_kvspan(": its answer is not text")),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Err(not_kvspan("")),
-        Err(Errno::NOTCONN) => Err(SetupError::DeadMount {
-            path: mountpoint.to_path_buf(),
-        }),
+        Err(Errno::NOTCONN) => Err(SetupError::DeadMount { path: mountpoint.to_path_buf() }),
         Err(errno) => Err(SetupError::io("ask the mount", mountpoint, errno)),
     }
 }

@@ -41,11 +41,7 @@ pub fn file_name_of_path(path: &[u8]) -> String {
             }
         }
     }
-    if name.is_empty() {
-        "-".to_string()
-    } else {
-        name
-    }
+    if name.is_empty() { "-".to_string() } else { name }
 }
 
 #[cfg(test)]

@@ -49,12 +49,11 @@ impl LogTarget {
             }),
             LogTarget::Stderr if stderr_stays => Ok(LogSink::Stderr),
             LogTarget::Stderr => Err(SetupError::Usage(
-                "option 'log' cannot be 'stderr': a daemon in the background has none; use -f or log=PATH"
-                    .to_string(),
+                "option 'log' cannot be 'stderr': a daemon in the background has none; use -f or log=PATH".to_string(),
             )),
-            LogTarget::File(path) => append(path)
-                .map(LogSink::File)
-                .map_err(|source| SetupError::io("open the log", path, source)),
+            LogTarget::File(path) => {
+                append(path).map(LogSink::File).map_err(|source| SetupError::io("open the log", path, source))
+            }
         }
     }
 }
@@ -73,11 +72,7 @@ fn open_default(mountpoint: &Path) -> io::Result<File> {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o644)
-        .open(path)
+    OpenOptions::new().append(true).create(true).mode(0o644).open(path)
 }
 
 #[cfg(test)]

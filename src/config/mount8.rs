@@ -52,15 +52,8 @@ mod tests {
 
     #[test]
     fn foreign_words() {
-        for word in [
-            "_netdev",
-            "nofail",
-            "user=alice",
-            "x-systemd.automount",
-            "X-mount.mkdir",
-            "comment=a",
-            "defaults",
-        ] {
+        for word in ["_netdev", "nofail", "user=alice", "x-systemd.automount", "X-mount.mkdir", "comment=a", "defaults"]
+        {
             assert!(is_foreign(word), "{word}");
         }
         for word in ["ro", "rw", "limit=95%", "allow_other", "remount", "noexec"] {

@@ -149,59 +149,26 @@ type SetFlag = fn(&mut Options, bool);
 
 /// Options that take a value.
 const VALUED: &[(&str, SetValue)] = &[
-    ("limit", |o, v| {
-        put(&mut o.limit, units::parse_amount_above_zero(v))
-    }),
-    ("reserve", |o, v| {
-        put(&mut o.reserve, units::parse_amount(v))
-    }),
+    ("limit", |o, v| put(&mut o.limit, units::parse_amount_above_zero(v))),
+    ("reserve", |o, v| put(&mut o.reserve, units::parse_amount(v))),
     ("high", |o, v| put(&mut o.high, units::parse_percent(v))),
     ("low", |o, v| put(&mut o.low, units::parse_percent(v))),
-    ("threads", |o, v| {
-        put(
-            &mut o.threads,
-            units::parse_count(v, THREADS_MIN..=THREADS_MAX),
-        )
-    }),
-    ("passthrough", |o, v| {
-        put(&mut o.passthrough, one_of(v, PASSTHROUGH))
-    }),
+    ("threads", |o, v| put(&mut o.threads, units::parse_count(v, THREADS_MIN..=THREADS_MAX))),
+    ("passthrough", |o, v| put(&mut o.passthrough, one_of(v, PASSTHROUGH))),
     ("statfs", |o, v| put(&mut o.statfs, one_of(v, STATFS))),
-    ("placement", |o, v| {
-        put(&mut o.placement, one_of(v, PLACEMENT))
-    }),
+    ("placement", |o, v| put(&mut o.placement, one_of(v, PLACEMENT))),
     ("require", |o, v| put(&mut o.require, require(v))),
-    ("atime_interval", |o, v| {
-        put(&mut o.atime_interval, units::parse_duration(v))
-    }),
+    ("atime_interval", |o, v| put(&mut o.atime_interval, units::parse_duration(v))),
     ("grace", |o, v| put(&mut o.grace, units::parse_duration(v))),
-    ("temp_ttl", |o, v| {
-        put(&mut o.temp_ttl, units::parse_duration(v))
-    }),
-    ("sync_interval", |o, v| {
-        put(&mut o.sync_interval, units::parse_duration(v))
-    }),
-    ("rescan_interval", |o, v| {
-        put(&mut o.rescan_interval, units::parse_duration(v))
-    }),
-    ("entry_ttl", |o, v| {
-        put(&mut o.entry_ttl, units::parse_duration(v))
-    }),
-    ("negative_ttl", |o, v| {
-        put(&mut o.negative_ttl, units::parse_duration(v))
-    }),
-    ("io_timeout", |o, v| {
-        put(&mut o.io_timeout, units::parse_duration(v))
-    }),
-    ("disk_queue", |o, v| {
-        put(&mut o.disk_queue, units::parse_count(v, 1..=DISK_QUEUE_MAX))
-    }),
-    ("probe_interval", |o, v| {
-        put(&mut o.probe_interval, units::parse_duration(v))
-    }),
-    ("stop_timeout", |o, v| {
-        put(&mut o.stop_timeout, units::parse_duration(v))
-    }),
+    ("temp_ttl", |o, v| put(&mut o.temp_ttl, units::parse_duration(v))),
+    ("sync_interval", |o, v| put(&mut o.sync_interval, units::parse_duration(v))),
+    ("rescan_interval", |o, v| put(&mut o.rescan_interval, units::parse_duration(v))),
+    ("entry_ttl", |o, v| put(&mut o.entry_ttl, units::parse_duration(v))),
+    ("negative_ttl", |o, v| put(&mut o.negative_ttl, units::parse_duration(v))),
+    ("io_timeout", |o, v| put(&mut o.io_timeout, units::parse_duration(v))),
+    ("disk_queue", |o, v| put(&mut o.disk_queue, units::parse_count(v, 1..=DISK_QUEUE_MAX))),
+    ("probe_interval", |o, v| put(&mut o.probe_interval, units::parse_duration(v))),
+    ("stop_timeout", |o, v| put(&mut o.stop_timeout, units::parse_duration(v))),
     ("log", |o, v| put(&mut o.log, log_target(v))),
 ];
 
@@ -213,14 +180,10 @@ const FLAGS: &[(&str, SetFlag)] = &[
     ("noexec", |o, on| o.noexec = on),
 ];
 
-const PASSTHROUGH: &[(&str, Passthrough)] =
-    &[("auto", Passthrough::Auto), ("off", Passthrough::Off)];
-const STATFS: &[(&str, StatfsMode)] =
-    &[("strict", StatfsMode::Strict), ("cache", StatfsMode::Cache)];
-const PLACEMENT: &[(&str, PlacementPolicy)] = &[
-    ("rendezvous", PlacementPolicy::Rendezvous),
-    ("most-free", PlacementPolicy::MostFree),
-];
+const PASSTHROUGH: &[(&str, Passthrough)] = &[("auto", Passthrough::Auto), ("off", Passthrough::Off)];
+const STATFS: &[(&str, StatfsMode)] = &[("strict", StatfsMode::Strict), ("cache", StatfsMode::Cache)];
+const PLACEMENT: &[(&str, PlacementPolicy)] =
+    &[("rendezvous", PlacementPolicy::Rendezvous), ("most-free", PlacementPolicy::MostFree)];
 
 impl Options {
     /// Applies one `-o` argument, `OPT,OPT,...`. A later option wins over an earlier one; `\,` is a comma.
@@ -272,9 +235,7 @@ impl Options {
             return Ok(());
         }
         if VALUED.iter().any(|(known, _)| *known == word) {
-            return Err(SetupError::Usage(format!(
-                "option '{word}' needs a value: write {word}=..."
-            )));
+            return Err(SetupError::Usage(format!("option '{word}' needs a value: write {word}=...")));
         }
         if !is_flag(word) {
             return Err(unknown(word, Origin::CommandLine));
@@ -291,9 +252,9 @@ impl Options {
             )));
         }
         match self.require {
-            Require::AtLeast(count) if count > disks => Err(SetupError::Usage(format!(
-                "option 'require' asks for {count} disks, and only {disks} are given"
-            ))),
+            Require::AtLeast(count) if count > disks => {
+                Err(SetupError::Usage(format!("option 'require' asks for {count} disks, and only {disks} are given")))
+            }
             _ => Ok(()),
         }
     }
@@ -310,11 +271,7 @@ fn is_flag(name: &str) -> bool {
 }
 
 fn unknown(name: &str, origin: Origin) -> SetupError {
-    SetupError::UnknownOption {
-        name: name.to_string(),
-        origin,
-        hint: suggest::hint(name, names()),
-    }
+    SetupError::UnknownOption { name: name.to_string(), origin, hint: suggest::hint(name, names()) }
 }
 
 fn put<T>(slot: &mut T, value: Result<T, String>) -> Result<(), String> {
@@ -397,10 +354,7 @@ mod tests {
         assert_eq!(options.placement, PlacementPolicy::MostFree);
         assert_eq!(options.require, Require::AtLeast(2));
         assert_eq!(options.negative_ttl, Duration::ZERO);
-        assert_eq!(
-            list.split(',').filter(|i| i.contains('=')).count(),
-            VALUED.len()
-        );
+        assert_eq!(list.split(',').filter(|i| i.contains('=')).count(), VALUED.len());
     }
 
     #[test]
@@ -412,30 +366,12 @@ mod tests {
             ("=5", "option '' is not known"),
             ("ro=1", "option 'ro' cannot be '1': it takes no value"),
             ("limit", "option 'limit' needs a value: write limit=..."),
-            (
-                "limit=0",
-                "option 'limit' cannot be '0': nothing could be stored; write more than 0",
-            ),
-            (
-                "statfs=x",
-                "option 'statfs' cannot be 'x': write strict or cache",
-            ),
-            (
-                "threads=1",
-                "option 'threads' cannot be '1': write an integer from 2 to 1024",
-            ),
-            (
-                "require=4",
-                "option 'require' asks for 4 disks, and only 3 are given",
-            ),
-            (
-                "low=95",
-                "option 'low' (95) must be below option 'high' (95)",
-            ),
-            (
-                "log=",
-                "option 'log' cannot be '': write stderr or the path of a file",
-            ),
+            ("limit=0", "option 'limit' cannot be '0': nothing could be stored; write more than 0"),
+            ("statfs=x", "option 'statfs' cannot be 'x': write strict or cache"),
+            ("threads=1", "option 'threads' cannot be '1': write an integer from 2 to 1024"),
+            ("require=4", "option 'require' asks for 4 disks, and only 3 are given"),
+            ("low=95", "option 'low' (95) must be below option 'high' (95)"),
+            ("log=", "option 'log' cannot be '': write stderr or the path of a file"),
         ];
         for (list, sentence) in table {
             assert_eq!(parse(list).err().as_deref(), Some(sentence), "{list}");

@@ -27,10 +27,7 @@ impl Source {
             return Ok(Source::Toml(path.to_path_buf()));
         }
         if path.extension().is_some_and(|ext| ext == "toml") && !path.is_dir() {
-            return Err(SetupError::Usage(format!(
-                "there is no file '{}' to read the volume from",
-                path.display()
-            )));
+            return Err(SetupError::Usage(format!("there is no file '{}' to read the volume from", path.display())));
         }
         let parts = escape::split(text.as_bytes(), b':');
         if parts.iter().any(Vec::is_empty) {
@@ -40,9 +37,7 @@ impl Source {
             )));
         }
         let path_of = |part| PathBuf::from(OsString::from_vec(part));
-        Ok(Source::Directories(
-            parts.into_iter().map(path_of).collect(),
-        ))
+        Ok(Source::Directories(parts.into_iter().map(path_of).collect()))
     }
 }
 
@@ -63,8 +58,7 @@ pub fn shown(text: &OsStr) -> String {
 /// A directory as given on the command line, made absolute lexically.
 pub fn disk_at(path: &Path) -> Result<DiskConfig, SetupError> {
     Ok(DiskConfig {
-        path: options::absolute(path)
-            .map_err(|source| SetupError::io("make absolute", path, source))?,
+        path: options::absolute(path).map_err(|source| SetupError::io("make absolute", path, source))?,
         limit: None,
         reserve: None,
     })
@@ -73,9 +67,7 @@ pub fn disk_at(path: &Path) -> Result<DiskConfig, SetupError> {
 /// The number of disks, and no path twice.
 pub fn check_disks(disks: &[DiskConfig]) -> Result<(), SetupError> {
     if disks.is_empty() {
-        return Err(SetupError::Usage(
-            "no disk is given; name at least one directory".to_string(),
-        ));
+        return Err(SetupError::Usage("no disk is given; name at least one directory".to_string()));
     }
     if disks.len() > MAX_DISKS {
         return Err(SetupError::Usage(format!(
@@ -84,7 +76,7 @@ pub fn check_disks(disks: &[DiskConfig]) -> Result<(), SetupError> {
         )));
     }
     for (at, disk) in disks.iter().enumerate() {
-        let earlier = disks[..at].iter().position(|other| other.path == disk.path);
+        let earlier = disks.iter().take(at).position(|other| other.path == disk.path);
         if let Some(earlier) = earlier {
             return Err(SetupError::Usage(format!(
                 "disk '{}' is given twice, as number {} and as number {}; name it once",
@@ -117,10 +109,7 @@ mod tests {
             assert!(directories(text).is_err(), "{text}");
         }
         let missing = directories("/nowhere/kv.toml").err().unwrap_or_default();
-        assert_eq!(
-            missing,
-            "there is no file '/nowhere/kv.toml' to read the volume from"
-        );
+        assert_eq!(missing, "there is no file '/nowhere/kv.toml' to read the volume from");
     }
 
     #[test]

@@ -45,11 +45,7 @@ pub fn read(path: &Path) -> Result<Volume, SetupError> {
 pub fn parse(path: &Path, text: &str) -> Result<Volume, SetupError> {
     let reader = Reader { path, text };
     let table = DeTable::parse(text).map_err(|error| reader.syntax(&error))?;
-    let mut volume = Volume {
-        mountpoint: None,
-        disks: Vec::new(),
-        options: Options::default(),
-    };
+    let mut volume = Volume { mountpoint: None, disks: Vec::new(), options: Options::default() };
     for (key, value) in table.get_ref() {
         match key.get_ref().as_ref() {
             "mountpoint" => {
@@ -76,11 +72,7 @@ impl Reader<'_> {
     }
 
     fn complaint(&self, offset: usize, reason: String) -> SetupError {
-        SetupError::ConfigFile {
-            path: self.path.to_path_buf(),
-            line: self.line(offset),
-            reason,
-        }
+        SetupError::ConfigFile { path: self.path.to_path_buf(), line: self.line(offset), reason }
     }
 
     fn syntax(&self, error: &toml::de::Error) -> SetupError {
@@ -89,10 +81,7 @@ impl Reader<'_> {
     }
 
     fn origin<T>(&self, at: &Spanned<T>) -> Origin {
-        Origin::File {
-            path: self.path.to_path_buf(),
-            line: self.line(at.span().start),
-        }
+        Origin::File { path: self.path.to_path_buf(), line: self.line(at.span().start) }
     }
 
     fn option(
@@ -118,12 +107,7 @@ impl Reader<'_> {
     }
 
     /// A string or a number as the text that the command line would have.
-    fn scalar(
-        &self,
-        name: &str,
-        value: &DeValue<'_>,
-        at: &Spanned<DeValue<'_>>,
-    ) -> Result<String, SetupError> {
+    fn scalar(&self, name: &str, value: &DeValue<'_>, at: &Spanned<DeValue<'_>>) -> Result<String, SetupError> {
         match value {
             DeValue::String(text) => Ok(text.to_string()),
             DeValue::Integer(integer) => {
@@ -135,11 +119,7 @@ impl Reader<'_> {
             DeValue::Float(float) => Ok(float.as_str().to_string()),
             other => Err(self.complaint(
                 at.span().start,
-                format!(
-                    "'{name}' is {} {}; write a string or a number",
-                    article(other.type_str()),
-                    other.type_str()
-                ),
+                format!("'{name}' is {} {}; write a string or a number", article(other.type_str()), other.type_str()),
             )),
         }
     }
@@ -147,10 +127,7 @@ impl Reader<'_> {
     fn path_value(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<PathBuf, SetupError> {
         match value.get_ref().as_str() {
             Some(text) if !text.is_empty() && !text.contains('\0') => Ok(PathBuf::from(text)),
-            _ => Err(self.complaint(
-                value.span().start,
-                format!("'{name}' must be a path in quotes"),
-            )),
+            _ => Err(self.complaint(value.span().start, format!("'{name}' must be a path in quotes"))),
         }
     }
 
@@ -159,12 +136,8 @@ impl Reader<'_> {
     }
 
     fn disks(&self, value: &Spanned<DeValue<'_>>) -> Result<Vec<DiskConfig>, SetupError> {
-        let form = || {
-            self.complaint(
-                value.span().start,
-                "'disk' must be written as [[disk]], once for each disk".to_string(),
-            )
-        };
+        let form =
+            || self.complaint(value.span().start, "'disk' must be written as [[disk]], once for each disk".to_string());
         let tables = value.get_ref().as_array().ok_or_else(form)?;
         let mut disks = Vec::new();
         for table in tables.iter() {
@@ -191,15 +164,9 @@ impl Reader<'_> {
                 }
             }
         }
-        let path = path.ok_or_else(|| {
-            self.complaint(offset, "a [[disk]] has no 'path'; give it one".to_string())
-        })?;
+        let path = path.ok_or_else(|| self.complaint(offset, "a [[disk]] has no 'path'; give it one".to_string()))?;
         let disk = source::disk_at(&path)?;
-        Ok(DiskConfig {
-            limit,
-            reserve,
-            ..disk
-        })
+        Ok(DiskConfig { limit, reserve, ..disk })
     }
 
     fn amount(
@@ -219,11 +186,7 @@ impl Reader<'_> {
 }
 
 fn article(noun: &str) -> &'static str {
-    if noun.starts_with(['a', 'e', 'i', 'o', 'u']) {
-        "an"
-    } else {
-        "a"
-    }
+    if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
 }
 
 #[cfg(test)]
@@ -261,14 +224,8 @@ mod tests {
     #[test]
     fn mistakes_name_file_and_line() {
         let table = [
-            (
-                "\nhihg = 5\n",
-                "option 'hihg' in 'kv.toml', line 2, is not known; did you mean 'high'?",
-            ),
-            (
-                "mountpint = \"/a\"",
-                "option 'mountpint' in 'kv.toml', line 1, is not known; did you mean 'mountpoint'?",
-            ),
+            ("\nhihg = 5\n", "option 'hihg' in 'kv.toml', line 2, is not known; did you mean 'high'?"),
+            ("mountpint = \"/a\"", "option 'mountpint' in 'kv.toml', line 1, is not known; did you mean 'mountpoint'?"),
             (
                 "\n\nthreads = -4",
                 "option 'threads' in 'kv.toml', line 3, cannot be '-4': write an integer from 2 to 1024",
@@ -277,30 +234,12 @@ mod tests {
                 "threads = true",
                 "option 'threads' in 'kv.toml', line 1, cannot be 'true': write an integer from 2 to 1024",
             ),
-            (
-                "ro = \"yes\"",
-                "option 'ro' in 'kv.toml', line 1, cannot be 'yes': write true or false, without quotes",
-            ),
-            (
-                "limit = [1]",
-                "'kv.toml', line 1: 'limit' is an array; write a string or a number",
-            ),
-            (
-                "mountpoint = 5",
-                "'kv.toml', line 1: 'mountpoint' must be a path in quotes",
-            ),
-            (
-                "disk = 5",
-                "'kv.toml', line 1: 'disk' must be written as [[disk]], once for each disk",
-            ),
-            (
-                "[disk]\npath = \"/a\"",
-                "'kv.toml', line 1: 'disk' must be written as [[disk]], once for each disk",
-            ),
-            (
-                "[[disk]]\nlimit = 5",
-                "'kv.toml', line 1: a [[disk]] has no 'path'; give it one",
-            ),
+            ("ro = \"yes\"", "option 'ro' in 'kv.toml', line 1, cannot be 'yes': write true or false, without quotes"),
+            ("limit = [1]", "'kv.toml', line 1: 'limit' is an array; write a string or a number"),
+            ("mountpoint = 5", "'kv.toml', line 1: 'mountpoint' must be a path in quotes"),
+            ("disk = 5", "'kv.toml', line 1: 'disk' must be written as [[disk]], once for each disk"),
+            ("[disk]\npath = \"/a\"", "'kv.toml', line 1: 'disk' must be written as [[disk]], once for each disk"),
+            ("[[disk]]\nlimit = 5", "'kv.toml', line 1: a [[disk]] has no 'path'; give it one"),
             (
                 "[[disk]]\npath=\"/a\"\npth = 5",
                 "'kv.toml', line 3: key 'pth' of a disk is not known; did you mean 'path'?",
@@ -311,13 +250,8 @@ mod tests {
         }
         let broken = parse_text("a = 1\nb = = 2").err().unwrap_or_default();
         assert!(broken.starts_with("'kv.toml', line 2: "), "{broken}");
-        let amount = parse_text("[[disk]]\npath=\"/a\"\nlimit=1.5")
-            .err()
-            .unwrap_or_default();
-        assert!(
-            amount.starts_with("option 'limit' in 'kv.toml', line 3, cannot be '1.5': "),
-            "{amount}"
-        );
+        let amount = parse_text("[[disk]]\npath=\"/a\"\nlimit=1.5").err().unwrap_or_default();
+        assert!(amount.starts_with("option 'limit' in 'kv.toml', line 3, cannot be '1.5': "), "{amount}");
     }
 
     proptest! {

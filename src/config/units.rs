@@ -29,25 +29,17 @@ impl Amount {
     }
 }
 
-const AMOUNT_FORM: &str =
-    "write an integer with K, M, G, T, KiB, MiB, GiB or TiB, or a share of the disk such as 95%";
-const DURATION_FORM: &str = "write a duration such as 500ms, 5s, 10m or 1h; a bare number is seconds, and 0 switches it off";
+const AMOUNT_FORM: &str = "write an integer with K, M, G, T, KiB, MiB, GiB or TiB, or a share of the disk such as 95%";
+const DURATION_FORM: &str =
+    "write a duration such as 500ms, 5s, 10m or 1h; a bare number is seconds, and 0 switches it off";
 const PERCENT_FORM: &str = "write a percentage above 0 and up to 100, such as 95";
 
 /// The longest duration taken: it stays far from every overflow of a clock.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Powers of 1024 by their suffix; both spellings mean the same.
-const BYTE_UNITS: &[(&str, u32)] = &[
-    ("KiB", 10),
-    ("MiB", 20),
-    ("GiB", 30),
-    ("TiB", 40),
-    ("K", 10),
-    ("M", 20),
-    ("G", 30),
-    ("T", 40),
-];
+const BYTE_UNITS: &[(&str, u32)] =
+    &[("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("K", 10), ("M", 20), ("G", 30), ("T", 40)];
 
 /// Parses bytes or a share: `1073741824`, `64MiB`, `500G`, `95%`. `0%` is `Bytes(0)`.
 pub fn parse_amount(text: &str) -> Result<Amount, String> {
@@ -59,15 +51,10 @@ pub fn parse_amount(text: &str) -> Result<Amount, String> {
             None => Err(AMOUNT_FORM.to_string()),
         };
     }
-    let (digits, shift) = BYTE_UNITS
-        .iter()
-        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))
-        .unwrap_or((text, 0));
+    let (digits, shift) =
+        BYTE_UNITS.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift))).unwrap_or((text, 0));
     let number = integer(digits, AMOUNT_FORM)?;
-    number
-        .checked_mul(1_u64 << shift)
-        .map(Amount::Bytes)
-        .ok_or_else(|| "it is more than 2^64 bytes".to_string())
+    number.checked_mul(1_u64 << shift).map(Amount::Bytes).ok_or_else(|| "it is more than 2^64 bytes".to_string())
 }
 
 /// Parses an amount that must hold something, such as a limit.
@@ -109,10 +96,7 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
 pub fn parse_count(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
     let form = format!("write an integer from {} to {}", range.start(), range.end());
     let number = integer(text, &form)?;
-    usize::try_from(number)
-        .ok()
-        .filter(|number| range.contains(number))
-        .ok_or(form)
+    usize::try_from(number).ok().filter(|number| range.contains(number)).ok_or(form)
 }
 
 /// Digits only: no sign, no space, no separator.
@@ -120,8 +104,7 @@ fn integer(text: &str, form: &str) -> Result<u64, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(form.to_string());
     }
-    text.parse()
-        .map_err(|_| "the number is too large".to_string())
+    text.parse().map_err(|_| "the number is too large".to_string())
 }
 
 /// Digits with at most one point between digits: no sign, no exponent, no `nan`, no `inf`.
@@ -213,21 +196,10 @@ mod tests {
 
     #[test]
     fn durations() {
-        let table = [
-            ("0", 0),
-            ("0ms", 0),
-            ("500ms", 500),
-            ("5", 5_000),
-            ("5s", 5_000),
-            ("10m", 600_000),
-            ("1h", 3_600_000),
-        ];
+        let table =
+            [("0", 0), ("0ms", 0), ("500ms", 500), ("5", 5_000), ("5s", 5_000), ("10m", 600_000), ("1h", 3_600_000)];
         for (text, ms) in table {
-            assert_eq!(
-                parse_duration(text),
-                Ok(Duration::from_millis(ms)),
-                "{text}"
-            );
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         for text in [
             "",

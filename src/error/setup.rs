@@ -52,11 +52,7 @@ pub enum LabelProblem {
     Damaged { path: PathBuf, reason: String },
     /// Written by a later kvspan.
     #[error("label '{}' has format {format}, and this kvspan knows only format {known}; use the kvspan that wrote it or a later one", .path.display())]
-    NewerFormat {
-        path: PathBuf,
-        format: u64,
-        known: u64,
-    },
+    NewerFormat { path: PathBuf, format: u64, known: u64 },
     /// The system refused to open or read it.
     #[error("cannot read label '{}': {}", .path.display(), errno_text(*.errno))]
     Unreadable { path: PathBuf, errno: Errno },
@@ -68,29 +64,16 @@ pub enum SetupError {
     // ---- usage: exit 2
     /// No option has that name. `hint` is empty or begins with `;`.
     #[error("option '{name}'{origin} is not known{hint}")]
-    UnknownOption {
-        name: String,
-        origin: Origin,
-        hint: String,
-    },
+    UnknownOption { name: String, origin: Origin, hint: String },
     /// An option cannot have that value. `reason` says what can be written.
     #[error("option '{name}'{origin} cannot be '{value}': {reason}")]
-    BadValue {
-        name: String,
-        value: String,
-        origin: Origin,
-        reason: String,
-    },
+    BadValue { name: String, value: String, origin: Origin, reason: String },
     /// Something else in the arguments or the configuration; the sentence is complete.
     #[error("{0}")]
     Usage(String),
     /// The TOML file is not TOML, or not one of kvspan's.
     #[error("'{}', line {line}: {reason}", .path.display())]
-    ConfigFile {
-        path: PathBuf,
-        line: usize,
-        reason: String,
-    },
+    ConfigFile { path: PathBuf, line: usize, reason: String },
 
     // ---- disks: exit 1, or 32 in a mount
     #[error(transparent)]
@@ -108,24 +91,11 @@ pub enum SetupError {
     #[error("mount point '{}' lies inside the disk '{}'; mount the volume elsewhere", .mountpoint.display(), .disk.display())]
     MountInsideDisk { disk: PathBuf, mountpoint: PathBuf },
     #[error("'{}' is a disk of volume {found}, not of volume {wanted}; leave it out, or name its own volume", .path.display())]
-    OtherVolume {
-        path: PathBuf,
-        found: Uuid,
-        wanted: Uuid,
-    },
+    OtherVolume { path: PathBuf, found: Uuid, wanted: Uuid },
     #[error("'{}' is a disk of volume {first_volume} and '{}' one of volume {second_volume}; name disks of one volume only", .first.display(), .second.display())]
-    TwoVolumes {
-        first: PathBuf,
-        first_volume: Uuid,
-        second: PathBuf,
-        second_volume: Uuid,
-    },
+    TwoVolumes { first: PathBuf, first_volume: Uuid, second: PathBuf, second_volume: Uuid },
     #[error("'{}' and '{}' have the same disk id {disk_id}, so one is a copy of the other; leave one out", .first.display(), .second.display())]
-    SameDiskId {
-        first: PathBuf,
-        second: PathBuf,
-        disk_id: Uuid,
-    },
+    SameDiskId { first: PathBuf, second: PathBuf, disk_id: Uuid },
     #[error("'{}' has no label, so it may be a disk that is not mounted; if it is to be a disk of this volume, run `{}`", .path.display(), init_command(.path, *.volume))]
     NoLabel {
         path: PathBuf,
@@ -161,11 +131,7 @@ pub enum SetupError {
 
     // ---- the rest
     #[error("cannot {what} '{}': {}", .path.display(), io_text(.source))]
-    Io {
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
     /// A command failed in a way of its own; the sentence is complete.
     #[error("{0}")]
     Failed(String),
@@ -205,11 +171,7 @@ impl SetupError {
 
     /// Shorthand for [`SetupError::Io`]; `what` completes "cannot ... 'path'".
     pub fn io(what: &'static str, path: &Path, source: impl Into<io::Error>) -> SetupError {
-        SetupError::Io {
-            what,
-            path: path.to_path_buf(),
-            source: source.into(),
-        }
+        SetupError::Io { what, path: path.to_path_buf(), source: source.into() }
     }
 }
 
@@ -258,10 +220,7 @@ mod tests {
     #[test]
     fn exit_codes_follow_mount8() {
         let usage = SetupError::Usage("x".into());
-        let no_label = SetupError::NoLabel {
-            path: "/a b".into(),
-            volume: None,
-        };
+        let no_label = SetupError::NoLabel { path: "/a b".into(), volume: None };
         assert_eq!((usage.exit_code(), usage.mount_exit_code()), (2, 2));
         assert_eq!((no_label.exit_code(), no_label.mount_exit_code()), (1, 32));
         assert!(no_label.to_string().contains("`kvspan init '/a b'`"));

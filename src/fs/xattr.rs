@@ -161,10 +161,7 @@ fn disk_lines(status: &Status) -> String {
         let id = disk.uuid.map_or_else(|| "-".to_string(), |id| id.to_string());
         let path = disk.path.replace(['\t', '\n'], "?");
         let state = disk.state.word();
-        lines.push_str(&format!(
-            "{id}\t{path}\t{state}\t{}\t{}\t{}\n",
-            disk.used_bytes, disk.limit_bytes, disk.files
-        ));
+        lines.push_str(&format!("{id}\t{path}\t{state}\t{}\t{}\t{}\n", disk.used_bytes, disk.limit_bytes, disk.files));
     }
     lines.pop();
     lines

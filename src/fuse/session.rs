@@ -35,6 +35,8 @@ pub struct MountSettings<'a> {
     pub allow_other: bool,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// No program on the mount may be run.
+    pub noexec: bool,
     /// Threads that answer requests.
     pub threads: usize,
 }
@@ -92,7 +94,9 @@ pub(super) fn negotiate(config: &mut KernelConfig, settings: &GlueSettings) -> b
         && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
         && config.set_max_stack_depth(depth).is_ok();
     if settings.passthrough && !granted {
-        log::warn!("passthrough cannot be had here (kernel 6.9 and CAP_SYS_ADMIN are needed): data goes through the daemon");
+        log::warn!(
+            "passthrough cannot be had here (kernel 6.9 and CAP_SYS_ADMIN are needed): data goes through the daemon"
+        );
     }
     granted
 }
@@ -114,6 +118,7 @@ fn mount_device(mount: &MountSettings<'_>) -> io::Result<OwnedFd> {
     let data = CString::new(data)?;
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     flags.set(MountFlags::RDONLY, mount.read_only);
+    flags.set(MountFlags::NOEXEC, mount.noexec);
     match rustix::mount::mount(mount.source, mount.mountpoint, FS_TYPE, flags, Some(data.as_c_str())) {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => {
@@ -130,7 +135,7 @@ fn mount_by_helper(mount: &MountSettings<'_>) -> io::Result<OwnedFd> {
     let mut options = OsString::from("default_permissions,subtype=kvspan,fsname=");
     // The helper's option list has no room for a comma in a name but an escaped one.
     options.push(mount.source.replace('\\', "\\\\").replace(',', "\\,"));
-    for (wanted, option) in [(mount.allow_other, ",allow_other"), (mount.read_only, ",ro")] {
+    for (wanted, option) in [(mount.allow_other, ",allow_other"), (mount.read_only, ",ro"), (mount.noexec, ",noexec")] {
         if wanted {
             options.push(option);
         }
@@ -140,7 +145,8 @@ fn mount_by_helper(mount: &MountSettings<'_>) -> io::Result<OwnedFd> {
     helper.arg("-o").arg(options).arg("--").arg(mount.mountpoint);
     helper.env("_FUSE_COMMFD", inherited.as_raw_fd().to_string());
     let child = helper.stderr(std::process::Stdio::piped()).spawn();
-    let child = child.map_err(|e| io::Error::new(e.kind(), format!("fusermount3 could not be run ({e}); install fuse3")))?;
+    let child =
+        child.map_err(|e| io::Error::new(e.kind(), format!("fusermount3 could not be run ({e}); install fuse3")))?;
     drop((theirs, inherited));
     let device = receive_fd(&ours);
     let output = child.wait_with_output()?;

@@ -23,6 +23,13 @@ pub struct Mount {
     pub source: OsString,
 }
 
+impl Mount {
+    /// The number of a FUSE mount's connection: the minor device number.
+    pub fn connection(&self) -> Option<u32> {
+        self.device.split_once(':')?.1.parse().ok()
+    }
+}
+
 /// All mounts of this mount namespace, in the order they were made.
 pub fn read() -> io::Result<Vec<Mount>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
@@ -35,9 +42,7 @@ pub fn topmost<'a>(mounts: &'a [Mount], mountpoint: &Path) -> Option<&'a Mount> 
 
 /// The mounts strictly below a directory.
 pub fn below<'a>(mounts: &'a [Mount], directory: &'a Path) -> impl Iterator<Item = &'a Mount> {
-    mounts.iter().filter(move |mount| {
-        mount.mountpoint != directory && mount.mountpoint.starts_with(directory)
-    })
+    mounts.iter().filter(move |mount| mount.mountpoint != directory && mount.mountpoint.starts_with(directory))
 }
 
 /// `path` as mountinfo writes it: its parent resolved, the last name not touched, for it may be a mount that hangs.
@@ -59,9 +64,7 @@ pub fn resolve(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
 
 /// Parses the text of a mountinfo file.
 pub fn parse(text: &[u8]) -> Vec<Mount> {
-    text.split(|byte| *byte == b'\n')
-        .filter_map(parse_line)
-        .collect()
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
@@ -76,14 +79,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     fields.by_ref().find(|field| *field == b"-")?;
     let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
-    Some(Mount {
-        mount_id,
-        parent_id,
-        device,
-        mountpoint,
-        fs_type,
-        source,
-    })
+    Some(Mount { mount_id, parent_id, device, mountpoint, fs_type, source })
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -134,6 +130,7 @@ mod tests {
         assert_eq!(mounts.len(), 4);
         assert_eq!(mounts[1].fs_type, FS_TYPE);
         assert_eq!(mounts[1].mountpoint, Path::new("/mnt/a b"));
+        assert_eq!(mounts[1].connection(), Some(45));
         assert_eq!(mounts[1].source, r"/x:/y\z");
         assert_eq!((mounts[1].mount_id, mounts[1].parent_id), (90, 21));
     }
@@ -145,10 +142,7 @@ mod tests {
         assert_eq!(top.source, "top");
         let below: Vec<_> = below(&mounts, Path::new("/mnt/a b")).collect();
         assert_eq!(below.len(), 1);
-        assert_eq!(
-            resolve(Path::new("/mnt/a b/"), &mounts).unwrap(),
-            Path::new("/mnt/a b")
-        );
+        assert_eq!(resolve(Path::new("/mnt/a b/"), &mounts).unwrap(), Path::new("/mnt/a b"));
     }
 
     #[test]

@@ -142,8 +142,14 @@ pub trait DiskIo: Send + Sync + 'static {
     /// The next data or hole at or after an offset.
     fn seek(&self, fd: BorrowedFd<'_>, offset: u64, hole: bool) -> io::Result<u64>;
     /// Copies bytes between two open files of the same disk; may copy less than asked.
-    fn copy(&self, from: BorrowedFd<'_>, from_at: u64, to: BorrowedFd<'_>, to_at: u64, length: usize)
-    -> io::Result<usize>;
+    fn copy(
+        &self,
+        from: BorrowedFd<'_>,
+        from_at: u64,
+        to: BorrowedFd<'_>,
+        to_at: u64,
+        length: usize,
+    ) -> io::Result<usize>;
     /// Reads an extended attribute.
     fn get_xattr(&self, fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>>;
     /// Names of all extended attributes, each ended by a NUL.
@@ -155,7 +161,6 @@ pub trait DiskIo: Send + Sync + 'static {
     /// Room on the file system.
     fn space(&self) -> io::Result<Space>;
 }
-
 
 /// What an operator asked one disk to keep to.
 #[derive(Clone, Copy, Debug)]

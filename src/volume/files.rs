@@ -126,7 +126,15 @@ impl Volume {
             let new = NewAttr { uid: Some(owner.uid), gid: Some(gid), mode: setid, ..NewAttr::default() };
             self.disk(no)?.io.set_attr(fd.as_fd(), &new).map_err(|e| Error::disk(no, e))?;
         }
-        Ok(Attr { mode: owner.mode, uid: owner.uid, gid, mtime_ns: now, ctime_ns: now, atime_ns: now, ..Attr::default() })
+        Ok(Attr {
+            mode: owner.mode,
+            uid: owner.uid,
+            gid,
+            mtime_ns: now,
+            ctime_ns: now,
+            atime_ns: now,
+            ..Attr::default()
+        })
     }
 
     /// The disk has an object under a name that the index does not know: a file is taken in, anything else is left
@@ -446,7 +454,9 @@ impl Volume {
         let opened = match entry.kind {
             Kind::Dir => io.open_dir(&path),
             Kind::File => match io.open(&path, Access { read: !write, write }) {
-                Err(error) if is(&error, Errno::ACCESS) && !write => io.open(&path, Access { read: false, write: true }),
+                Err(error) if is(&error, Errno::ACCESS) && !write => {
+                    io.open(&path, Access { read: false, write: true })
+                }
                 opened => opened,
             },
         };

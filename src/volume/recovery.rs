@@ -6,11 +6,11 @@
 
 use std::io;
 
+use super::Volume;
 use super::attr::{DiskNo, Ino, Kind};
 use super::disk::{DirReader, FoundKind};
 use super::files::lossy;
 use super::name::{self, EntryName};
-use super::Volume;
 use crate::error::{Error, Result};
 
 /// What a scan came across.
@@ -113,7 +113,11 @@ impl Volume {
         };
         if listed == FoundKind::Foreign {
             disk.count_foreign();
-            log::warn!("disk {}: {:?} is neither file nor directory and is left alone", disk.path.display(), lossy(bytes));
+            log::warn!(
+                "disk {}: {:?} is neither file nor directory and is left alone",
+                disk.path.display(),
+                lossy(bytes)
+            );
             return Ok(None);
         }
         let _tree = self.tree_for(dir);

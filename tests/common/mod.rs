@@ -237,8 +237,10 @@ pub fn is<T>(result: &Result<T>, errno: rustix::io::Errno) -> bool {
 
 /// A directory of the host, for asserting on disks.
 pub fn names_in(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        std::fs::read_dir(dir).expect("a directory").map(|e| e.expect("an entry").file_name().to_string_lossy().into()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .expect("a directory")
+        .map(|e| e.expect("an entry").file_name().to_string_lossy().into())
+        .collect();
     names.sort();
     names
 }

@@ -105,10 +105,10 @@ impl RealDisk {
         path: &[u8],
         call: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>,
     ) -> io::Result<T> {
-        let Some(slash) = path.iter().rposition(|&b| b == b'/') else {
-            return Ok(call(self.root.as_fd(), path)?);
-        };
-        let (dir, name) = (&path[..slash], &path[slash + 1..]);
+        let (dir, name) = split(path);
+        if dir.is_empty() {
+            return Ok(call(self.root.as_fd(), name)?);
+        }
         if let Some(fd) = self.cached(dir) {
             match call(fd.as_fd(), name) {
                 Err(Errno::NOENT | Errno::STALE) => self.forget(dir),
@@ -132,20 +132,19 @@ impl RealDisk {
         Ok(ParentFd::Nested(fd))
     }
 
-    fn parent(&self, path: &[u8]) -> io::Result<(ParentFd<'_>, usize)> {
-        let slash = path.iter().rposition(|&b| b == b'/');
-        let dir = &path[..slash.unwrap_or(0)];
-        let name_at = slash.map_or(0, |at| at + 1);
+    fn parent<'p>(&self, path: &'p [u8]) -> io::Result<(ParentFd<'_>, &'p [u8])> {
+        let (dir, name) = split(path);
         match self.cached(dir) {
-            Some(fd) => Ok((ParentFd::Nested(fd), name_at)),
-            None => Ok((self.open_parent(dir)?, name_at)),
+            Some(fd) => Ok((ParentFd::Nested(fd), name)),
+            None => Ok((self.open_parent(dir)?, name)),
         }
     }
 
     /// Drops the cached fds of a directory and of all below it, whose paths have changed or gone.
     fn forget(&self, dir: &[u8]) {
         let mut dirs = self.dirs.lock();
-        let below: Vec<Vec<u8>> = dirs.iter().map(|(path, _)| path.clone()).filter(|p| is_at_or_below(p, dir)).collect();
+        let below: Vec<Vec<u8>> =
+            dirs.iter().map(|(path, _)| path.clone()).filter(|p| is_at_or_below(p, dir)).collect();
         for path in below {
             dirs.pop(&path);
         }
@@ -153,9 +152,9 @@ impl RealDisk {
 
     fn rename_with(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> io::Result<()> {
         let once = || -> io::Result<()> {
-            let (from_dir, from_at) = self.parent(from)?;
-            let (to_dir, to_at) = self.parent(to)?;
-            Ok(rustix::fs::renameat_with(&from_dir, &from[from_at..], &to_dir, &to[to_at..], flags)?)
+            let (from_dir, from_name) = self.parent(from)?;
+            let (to_dir, to_name) = self.parent(to)?;
+            Ok(rustix::fs::renameat_with(&from_dir, from_name, &to_dir, to_name, flags)?)
         };
         let mut done = once();
         if done.as_ref().is_err_and(|e| e.raw_os_error() == Some(Errno::NOENT.raw_os_error())) && nested(from, to) {
@@ -169,12 +168,20 @@ impl RealDisk {
     }
 }
 
+/// The directory part, empty for a name in the root, and the name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&b| b == b'/') {
+        Some(slash) => (path.get(..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default()),
+        None => (&[], path),
+    }
+}
+
 fn nested(a: &[u8], b: &[u8]) -> bool {
     a.contains(&b'/') || b.contains(&b'/')
 }
 
 fn is_at_or_below(path: &[u8], dir: &[u8]) -> bool {
-    path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    path.strip_prefix(dir).is_some_and(|rest| rest.first().is_none_or(|&b| b == b'/'))
 }
 
 impl DiskIo for RealDisk {
@@ -197,7 +204,8 @@ impl DiskIo for RealDisk {
         if path.is_empty() {
             return self.stat_fd(self.root.as_fd());
         }
-        let stat = self.in_parent(path, |dir, name| rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted()))?;
+        let stat =
+            self.in_parent(path, |dir, name| rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted()))?;
         Ok(found(&stat))
     }
 
@@ -255,7 +263,7 @@ impl DiskIo for RealDisk {
     fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
-            match rustix::io::pread(fd, &mut buffer[done..], offset + done as u64) {
+            match rustix::io::pread(fd, buffer.get_mut(done..).unwrap_or_default(), offset + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -268,7 +276,7 @@ impl DiskIo for RealDisk {
     fn write(&self, fd: BorrowedFd<'_>, data: &[u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < data.len() {
-            match rustix::io::pwrite(fd, &data[done..], offset + done as u64) {
+            match rustix::io::pwrite(fd, data.get(done..).unwrap_or_default(), offset + done as u64) {
                 Ok(0) => return Err(Errno::IO.into()),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -362,7 +370,8 @@ fn kind_of(file_type: FileType) -> FoundKind {
 }
 
 fn found(stat: &Statx) -> FoundStat {
-    let nanoseconds = |t: rustix::fs::StatxTimestamp| t.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(t.tv_nsec));
+    let nanoseconds =
+        |t: rustix::fs::StatxTimestamp| t.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(t.tv_nsec));
     let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     FoundStat {
         kind: kind_of(FileType::from_raw_mode(u32::from(stat.stx_mode))),

@@ -36,9 +36,7 @@ pub struct InitDisk {
 /// new one if none of them is labelled. Files already in them stay. On an error nothing has been changed.
 pub fn init(dirs: &[PathBuf], volume: Option<Uuid>) -> Result<InitReport, SetupError> {
     if volume.is_some_and(|volume| volume.is_nil()) {
-        return Err(SetupError::Usage(
-            "the volume id cannot be zero; leave --volume out for a new volume".to_string(),
-        ));
+        return Err(SetupError::Usage("the volume id cannot be zero; leave --volume out for a new volume".to_string()));
     }
     if dirs.len() > MAX_DISKS {
         return Err(SetupError::Usage(format!(
@@ -46,10 +44,7 @@ pub fn init(dirs: &[PathBuf], volume: Option<Uuid>) -> Result<InitReport, SetupE
             dirs.len()
         )));
     }
-    let directories = dirs
-        .iter()
-        .map(|path| open(path))
-        .collect::<Result<Vec<_>, _>>()?;
+    let directories = dirs.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
     check_apart(&directories.iter().collect::<Vec<_>>())?;
     let labels = directories
         .iter()
@@ -62,31 +57,19 @@ pub fn init(dirs: &[PathBuf], volume: Option<Uuid>) -> Result<InitReport, SetupE
             check_writable(directory)?;
         }
     }
-    let new: Vec<Option<Label>> = labels
-        .iter()
-        .map(|label| label.is_none().then(|| Label::new(volume_id)))
-        .collect();
+    let new: Vec<Option<Label>> = labels.iter().map(|label| label.is_none().then(|| Label::new(volume_id))).collect();
     write_all(&directories, &new)?;
     let ids = labels.into_iter().zip(new).zip(&directories);
     let disks = ids.filter_map(|((old, new), directory)| {
-        Some(InitDisk {
-            path: directory.path.clone(),
-            was_labelled: old.is_some(),
-            disk_id: old.or(new)?.disk_id,
-        })
+        Some(InitDisk { path: directory.path.clone(), was_labelled: old.is_some(), disk_id: old.or(new)?.disk_id })
     });
-    Ok(InitReport {
-        volume_id,
-        disks: disks.collect(),
-    })
+    Ok(InitReport { volume_id, disks: disks.collect() })
 }
 
 fn open(path: &Path) -> Result<Directory, SetupError> {
     match Directory::open(path) {
         Ok(directory) => Ok(directory),
-        Err(Errno::NOTDIR) => Err(SetupError::NotADirectory {
-            path: path.to_path_buf(),
-        }),
+        Err(Errno::NOTDIR) => Err(SetupError::NotADirectory { path: path.to_path_buf() }),
         Err(errno) => Err(SetupError::io("open the directory", path, errno)),
     }
 }
@@ -104,13 +87,9 @@ fn choose_volume(
         .collect();
     for (at, (path, label)) in labelled.iter().enumerate() {
         if let Some(wanted) = volume.filter(|wanted| *wanted != label.volume_id) {
-            return Err(SetupError::OtherVolume {
-                path: path.to_path_buf(),
-                found: label.volume_id,
-                wanted,
-            });
+            return Err(SetupError::OtherVolume { path: path.to_path_buf(), found: label.volume_id, wanted });
         }
-        for (first, first_label) in &labelled[..at] {
+        for (first, first_label) in labelled.iter().take(at) {
             check_pair(first, first_label, path, label)?;
         }
     }
@@ -145,10 +124,7 @@ pub(super) fn check_pair(
 
 /// Asks the kernel whether a label could be written, without writing.
 fn check_writable(directory: &Directory) -> Result<(), SetupError> {
-    let refuse = |reason: String| SetupError::NotWritable {
-        path: directory.path.clone(),
-        reason,
-    };
+    let refuse = |reason: String| SetupError::NotWritable { path: directory.path.clone(), reason };
     let kvspan = open_kvspan_dir(directory.fd.as_fd(), &directory.path)?;
     for fd in [Some(directory.fd.as_fd()), kvspan.as_ref().map(AsFd::as_fd)] {
         let Some(fd) = fd else { continue };
@@ -156,13 +132,8 @@ fn check_writable(directory: &Directory) -> Result<(), SetupError> {
         if flags.f_flag.contains(StatVfsMountFlags::RDONLY) {
             return Err(refuse(errno_text(Errno::ROFS)));
         }
-        accessat(
-            fd,
-            ".",
-            Access::WRITE_OK | Access::EXEC_OK,
-            AtFlags::EACCESS,
-        )
-        .map_err(|errno| refuse(errno_text(errno)))?;
+        accessat(fd, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
+            .map_err(|errno| refuse(errno_text(errno)))?;
     }
     Ok(())
 }

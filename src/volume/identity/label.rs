@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fstat, fsync, mkdirat, openat2,
-    renameat, renameat_with, unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fstat, fsync, mkdirat, openat2, renameat,
+    renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -70,10 +70,7 @@ pub fn read_label(dir: BorrowedFd<'_>, disk: &Path) -> Result<Option<Label>, Lab
 }
 
 /// Opens `.kvspan` of a disk, if it is there. It must be a directory, not a symlink to one.
-pub(super) fn open_kvspan_dir(
-    dir: BorrowedFd<'_>,
-    disk: &Path,
-) -> Result<Option<OwnedFd>, LabelProblem> {
+pub(super) fn open_kvspan_dir(dir: BorrowedFd<'_>, disk: &Path) -> Result<Option<OwnedFd>, LabelProblem> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let path = || disk.join(KVSPAN_DIR);
     match openat2(dir, KVSPAN_DIR, flags, Mode::empty(), INSIDE) {
@@ -90,13 +87,8 @@ fn open_regular(kvspan: BorrowedFd<'_>, path: &Path) -> Result<Option<File>, Lab
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat2(kvspan, LABEL_FILE, flags, Mode::empty(), INSIDE)
     };
-    let not_regular = || LabelProblem::NotARegularFile {
-        path: path.to_path_buf(),
-    };
-    for flags in [
-        OFlags::PATH,
-        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
-    ] {
+    let not_regular = || LabelProblem::NotARegularFile { path: path.to_path_buf() };
+    for flags in [OFlags::PATH, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY] {
         let fd = match open(flags) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
@@ -109,10 +101,7 @@ fn open_regular(kvspan: BorrowedFd<'_>, path: &Path) -> Result<Option<File>, Lab
         }
         let size_bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
         if size_bytes > LABEL_BYTES_MAX {
-            return Err(LabelProblem::TooLarge {
-                path: path.to_path_buf(),
-                size_bytes,
-            });
+            return Err(LabelProblem::TooLarge { path: path.to_path_buf(), size_bytes });
         }
         if !flags.contains(OFlags::PATH) {
             return Ok(Some(File::from(fd)));
@@ -122,18 +111,12 @@ fn open_regular(kvspan: BorrowedFd<'_>, path: &Path) -> Result<Option<File>, Lab
 }
 
 fn unreadable(path: &Path, errno: Errno) -> LabelProblem {
-    LabelProblem::Unreadable {
-        path: path.to_path_buf(),
-        errno,
-    }
+    LabelProblem::Unreadable { path: path.to_path_buf(), errno }
 }
 
 /// The format is looked at first: a later one may have other fields.
 fn parse(path: &Path, bytes: &[u8]) -> Result<Label, LabelProblem> {
-    let damaged = |reason: &str| LabelProblem::Damaged {
-        path: path.to_path_buf(),
-        reason: reason.to_string(),
-    };
+    let damaged = |reason: &str| LabelProblem::Damaged { path: path.to_path_buf(), reason: reason.to_string() };
     if bytes.is_empty() {
         return Err(damaged("it is empty"));
     }
@@ -143,21 +126,16 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Label, LabelProblem> {
     if bytes.len() as u64 > LABEL_BYTES_MAX {
         return Err(damaged("it grew while it was read"));
     }
-    let value: serde_json::Value = serde_json::from_slice(bytes)
-        .map_err(|error| damaged(&format!("it is not JSON: {error}")))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(bytes).map_err(|error| damaged(&format!("it is not JSON: {error}")))?;
     match value.get("format").and_then(serde_json::Value::as_u64) {
         Some(format) if format > FORMAT => {
-            return Err(LabelProblem::NewerFormat {
-                path: path.to_path_buf(),
-                format,
-                known: FORMAT,
-            });
+            return Err(LabelProblem::NewerFormat { path: path.to_path_buf(), format, known: FORMAT });
         }
         Some(format) if format >= 1 => {}
         _ => return Err(damaged("it has no format number")),
     }
-    let label: Label =
-        serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))?;
+    let label: Label = serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))?;
     if label.volume_id.is_nil() || label.disk_id.is_nil() {
         return Err(damaged("one of its ids is zero"));
     }
@@ -173,16 +151,8 @@ pub(super) struct Written<'a> {
 }
 
 /// Writes a label where none is, whole or not at all. On failure nothing of it stays behind.
-pub(super) fn write_label<'a>(
-    dir: BorrowedFd<'a>,
-    disk: &Path,
-    label: &Label,
-) -> Result<Written<'a>, SetupError> {
-    let mut written = Written {
-        dir,
-        made_kvspan_dir: false,
-        made_label: false,
-    };
+pub(super) fn write_label<'a>(dir: BorrowedFd<'a>, disk: &Path, label: &Label) -> Result<Written<'a>, SetupError> {
+    let mut written = Written { dir, made_kvspan_dir: false, made_label: false };
     match written.write(disk, label) {
         Ok(()) => Ok(written),
         Err(error) => {
@@ -230,16 +200,10 @@ fn temp_name() -> String {
     format!("{LABEL_FILE}.tmp.{}", Uuid::new_v4().simple())
 }
 
-fn write_temp(
-    kvspan: BorrowedFd<'_>,
-    temp: &str,
-    label: &Label,
-    path: &Path,
-) -> Result<(), SetupError> {
+fn write_temp(kvspan: BorrowedFd<'_>, temp: &str, label: &Label, path: &Path) -> Result<(), SetupError> {
     let fail = |error: std::io::Error| SetupError::io("write the label", path, error);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = openat2(kvspan, temp, flags, Mode::from_raw_mode(0o644), INSIDE)
-        .map_err(|errno| fail(errno.into()))?;
+    let fd = openat2(kvspan, temp, flags, Mode::from_raw_mode(0o644), INSIDE).map_err(|errno| fail(errno.into()))?;
     let mut text = serde_json::to_vec(label).map_err(|error| fail(error.into()))?;
     text.push(b'\n');
     let mut file = File::from(fd);
@@ -298,10 +262,7 @@ mod tests {
     #[test]
     fn damaged_labels_are_problems() {
         let long = vec![b' '; 65 * 1024];
-        let nil = GOOD.replace(
-            "6f1c1c64-0f43-4b6e-9a54-0c9a0f1d2e3f",
-            &Uuid::nil().to_string(),
-        );
+        let nil = GOOD.replace("6f1c1c64-0f43-4b6e-9a54-0c9a0f1d2e3f", &Uuid::nil().to_string());
         let newer = r#"{"format":2,"volume":"elsewhere"}"#;
         let table: [(&[u8], &str); 9] = [
             (b"", "it is empty"),
@@ -312,10 +273,7 @@ mod tests {
             (br#"{"format":1}"#, "missing field"),
             (nil.as_bytes(), "ids is zero"),
             (&long, "66560 bytes"),
-            (
-                newer.as_bytes(),
-                "has format 2, and this kvspan knows only format 1",
-            ),
+            (newer.as_bytes(), "has format 2, and this kvspan knows only format 1"),
         ];
         for (content, part) in table {
             let disk = disk_with(content);
@@ -333,43 +291,23 @@ mod tests {
         assert_eq!(read(disk.path()), Ok(None));
 
         symlink(good.path().join(KVSPAN_DIR), &kvspan).unwrap();
-        assert!(
-            read(disk.path())
-                .unwrap_err()
-                .contains("DISK/.kvspan' is not a directory")
-        );
+        assert!(read(disk.path()).unwrap_err().contains("DISK/.kvspan' is not a directory"));
         fs::remove_file(&kvspan).unwrap();
         fs::write(&kvspan, "").unwrap();
-        assert!(
-            read(disk.path())
-                .unwrap_err()
-                .contains("is not a directory")
-        );
+        assert!(read(disk.path()).unwrap_err().contains("is not a directory"));
         fs::remove_file(&kvspan).unwrap();
         fs::create_dir(&kvspan).unwrap();
         assert_eq!(read(disk.path()), Ok(None));
 
         let label = kvspan.join(LABEL_FILE);
         symlink(good.path().join(".kvspan/label.json"), &label).unwrap();
-        assert!(
-            read(disk.path())
-                .unwrap_err()
-                .contains("is not a regular file")
-        );
+        assert!(read(disk.path()).unwrap_err().contains("is not a regular file"));
         fs::remove_file(&label).unwrap();
         fs::create_dir(&label).unwrap();
-        assert!(
-            read(disk.path())
-                .unwrap_err()
-                .contains("is not a regular file")
-        );
+        assert!(read(disk.path()).unwrap_err().contains("is not a regular file"));
         fs::remove_dir(&label).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &label, FileType::Fifo, Mode::RWXU, 0).unwrap();
-        assert!(
-            read(disk.path())
-                .unwrap_err()
-                .contains("is not a regular file")
-        );
+        assert!(read(disk.path()).unwrap_err().contains("is not a regular file"));
     }
 
     #[test]

@@ -9,8 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, flock, fstat, ftruncate,
-    openat2, statat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, flock, fstat, ftruncate, openat2, statat,
 };
 use rustix::io::Errno;
 
@@ -40,10 +39,7 @@ pub fn lock_disk(dir: BorrowedFd<'_>, disk: &Path) -> Result<OwnedFd, SetupError
         };
         let stat = fstat(&fd).map_err(fail)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(SetupError::Failed(format!(
-                "'{}' is not a regular file; take it away",
-                path.display()
-            )));
+            return Err(SetupError::Failed(format!("'{}' is not a regular file; take it away", path.display())));
         }
         match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -63,10 +59,7 @@ pub fn lock_disk(dir: BorrowedFd<'_>, disk: &Path) -> Result<OwnedFd, SetupError
 }
 
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
-const SAFE: OFlags = OFlags::NOFOLLOW
-    .union(OFlags::CLOEXEC)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY);
+const SAFE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 fn open_lock(kvspan: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | SAFE;
@@ -74,13 +67,7 @@ fn open_lock(kvspan: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 }
 
 fn open_existing(kvspan: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    openat2(
-        kvspan,
-        LOCK_FILE,
-        OFlags::RDONLY | SAFE,
-        Mode::empty(),
-        INSIDE,
-    )
+    openat2(kvspan, LOCK_FILE, OFlags::RDONLY | SAFE, Mode::empty(), INSIDE)
 }
 
 fn lock_directory(kvspan: OwnedFd, disk: &Path) -> Result<OwnedFd, Result<SetupError, Errno>> {
@@ -96,10 +83,7 @@ fn fail_or(path: &Path) -> impl Fn(Result<SetupError, Errno>) -> SetupError {
 }
 
 fn in_use(disk: &Path, pid: Option<u32>) -> SetupError {
-    SetupError::InUse {
-        path: disk.to_path_buf(),
-        pid,
-    }
+    SetupError::InUse { path: disk.to_path_buf(), pid }
 }
 
 /// Writes who holds the lock.
@@ -131,10 +115,7 @@ mod tests {
         let lock = lock_disk(dir.as_fd(), disk.path()).unwrap();
         let refused = lock_disk(dir.as_fd(), disk.path()).unwrap_err().to_string();
         let pid = std::process::id();
-        assert!(
-            refused.contains(&format!("the daemon with pid {pid}")),
-            "{refused}"
-        );
+        assert!(refused.contains(&format!("the daemon with pid {pid}")), "{refused}");
         drop(lock);
         assert!(lock_disk(dir.as_fd(), disk.path()).is_ok());
         let text = fs::read_to_string(disk.path().join(".kvspan/lock")).unwrap();

@@ -38,33 +38,20 @@ impl Directory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = open(path, flags, Mode::empty())?;
         let id = id_of(fd.as_fd())?;
-        Ok(Directory {
-            path: path.to_path_buf(),
-            fd,
-            id,
-        })
+        Ok(Directory { path: path.to_path_buf(), fd, id })
     }
 }
 
 fn id_of(fd: BorrowedFd<'_>) -> Result<DirId, Errno> {
     let stat = fstat(fd)?;
-    Ok(DirId {
-        dev: stat.st_dev,
-        ino: stat.st_ino,
-    })
+    Ok(DirId { dev: stat.st_dev, ino: stat.st_ino })
 }
 
 /// Refuses two names of one directory, a directory inside another of them, and one inside any labelled disk.
 pub(super) fn check_apart(directories: &[&Directory]) -> Result<(), SetupError> {
     for (at, directory) in directories.iter().enumerate() {
-        if let Some(first) = directories[..at]
-            .iter()
-            .find(|other| other.id == directory.id)
-        {
-            return Err(SetupError::SameDirectory {
-                first: first.path.clone(),
-                second: directory.path.clone(),
-            });
+        if let Some(first) = directories.iter().take(at).find(|other| other.id == directory.id) {
+            return Err(SetupError::SameDirectory { first: first.path.clone(), second: directory.path.clone() });
         }
     }
     for directory in directories {
@@ -75,15 +62,9 @@ pub(super) fn check_apart(directories: &[&Directory]) -> Result<(), SetupError> 
 
 fn check_ancestors(directory: &Directory, others: &[&Directory]) -> Result<(), SetupError> {
     let fail = |errno: Errno| SetupError::io("look above", &directory.path, errno);
-    let nested = |outer: PathBuf| SetupError::Nested {
-        inner: directory.path.clone(),
-        outer,
-    };
+    let nested = |outer: PathBuf| SetupError::Nested { inner: directory.path.clone(), outer };
     let mut child = directory.id;
-    let mut below = directory
-        .fd
-        .try_clone()
-        .map_err(|error| SetupError::io("look above", &directory.path, error))?;
+    let mut below = directory.fd.try_clone().map_err(|error| SetupError::io("look above", &directory.path, error))?;
     for height in 1..DEPTH_MAX {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = match openat(&below, "..", flags, Mode::empty()) {
@@ -137,10 +118,7 @@ pub(super) fn check_below(directory: &Directory) -> Result<(), SetupError> {
         };
         if has_label(child.as_fd()) {
             let name = name.to_string_lossy().into_owned();
-            return Err(SetupError::Nested {
-                inner: directory.path.join(name),
-                outer: directory.path.clone(),
-            });
+            return Err(SetupError::Nested { inner: directory.path.join(name), outer: directory.path.clone() });
         }
     }
     Ok(())
@@ -168,9 +146,7 @@ mod tests {
         directory(&a.join("x/y"));
         std::os::unix::fs::symlink(a.join("x/y"), &b).unwrap();
         let apart = check_apart(&[&outer, &directory(&b)]);
-        assert!(
-            matches!(apart, Err(SetupError::Nested { inner, outer }) if inner == b && outer == a)
-        );
+        assert!(matches!(apart, Err(SetupError::Nested { inner, outer }) if inner == b && outer == a));
 
         std::os::unix::fs::symlink(&a, root.path().join("c")).unwrap();
         let same = check_apart(&[&directory(&a), &directory(&root.path().join("c"))]);

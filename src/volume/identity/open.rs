@@ -53,10 +53,7 @@ type Candidate = Result<(Directory, Option<Label>), MissingDisk>;
 ///
 /// The mount point itself is not touched if something is mounted there already.
 pub fn open_disks(paths: &[PathBuf], mountpoint: &Path) -> Result<Vec<DiskAtStart>, SetupError> {
-    let candidates = paths
-        .iter()
-        .map(|path| approach(path))
-        .collect::<Result<Vec<Candidate>, _>>()?;
+    let candidates = paths.iter().map(|path| approach(path)).collect::<Result<Vec<Candidate>, _>>()?;
     let there: Vec<&(Directory, Option<Label>)> = candidates.iter().flatten().collect();
     let directories: Vec<&Directory> = there.iter().map(|(directory, _)| directory).collect();
     check_apart(&directories)?;
@@ -71,9 +68,7 @@ pub fn check_require(disks: &[DiskAtStart], require: Require) -> Result<(), Setu
         .iter()
         .filter_map(|disk| match disk {
             DiskAtStart::Present(_) => None,
-            DiskAtStart::Missing(disk) => {
-                Some(format!("'{}': {}", disk.path.display(), disk.reason))
-            }
+            DiskAtStart::Missing(disk) => Some(format!("'{}': {}", disk.path.display(), disk.reason)),
         })
         .collect();
     let present = disks.len() - missing.len();
@@ -90,19 +85,12 @@ pub fn check_require(disks: &[DiskAtStart], require: Require) -> Result<(), Setu
 
 /// Opens the directory and reads the label.
 fn approach(path: &Path) -> Result<Candidate, SetupError> {
-    let missing = |errno| {
-        Ok(Err(MissingDisk {
-            path: path.to_path_buf(),
-            reason: errno_text(errno),
-        }))
-    };
+    let missing = |errno| Ok(Err(MissingDisk { path: path.to_path_buf(), reason: errno_text(errno) }));
     let directory = match Directory::open(path) {
         Ok(directory) => directory,
         Err(errno) if errno == Errno::NOENT || is_absent(errno) => return missing(errno),
         Err(Errno::NOTDIR) => {
-            return Err(SetupError::NotADirectory {
-                path: path.to_path_buf(),
-            });
+            return Err(SetupError::NotADirectory { path: path.to_path_buf() });
         }
         Err(errno) => return Err(SetupError::io("open the disk", path, errno)),
     };
@@ -131,17 +119,12 @@ fn is_absent(errno: Errno) -> bool {
 
 /// All labelled, all of one volume, no disk id twice.
 fn check_labels(disks: &[&(Directory, Option<Label>)]) -> Result<(), SetupError> {
-    let volume = disks
-        .iter()
-        .find_map(|(_, label)| Some(label.as_ref()?.volume_id));
+    let volume = disks.iter().find_map(|(_, label)| Some(label.as_ref()?.volume_id));
     let mut labelled: Vec<(&Path, &Label)> = Vec::new();
     for (directory, label) in disks {
         let path = directory.path.as_path();
         let Some(label) = label else {
-            return Err(SetupError::NoLabel {
-                path: path.to_path_buf(),
-                volume,
-            });
+            return Err(SetupError::NoLabel { path: path.to_path_buf(), volume });
         };
         for (first, first_label) in &labelled {
             check_pair(first, first_label, path, label)?;
@@ -159,21 +142,12 @@ fn check_mountpoint(disks: &[&Directory], mountpoint: &Path) -> Result<(), Setup
         return Ok(());
     };
     for disk in disks {
-        let real_disk = disk
-            .path
-            .canonicalize()
-            .map_err(|source| SetupError::io("resolve", &disk.path, source))?;
+        let real_disk = disk.path.canonicalize().map_err(|source| SetupError::io("resolve", &disk.path, source))?;
         if real_disk.starts_with(&real_mountpoint) {
-            return Err(SetupError::DiskInsideMount {
-                disk: disk.path.clone(),
-                mountpoint: mountpoint.to_path_buf(),
-            });
+            return Err(SetupError::DiskInsideMount { disk: disk.path.clone(), mountpoint: mountpoint.to_path_buf() });
         }
         if real_mountpoint.starts_with(&real_disk) {
-            return Err(SetupError::MountInsideDisk {
-                disk: disk.path.clone(),
-                mountpoint: mountpoint.to_path_buf(),
-            });
+            return Err(SetupError::MountInsideDisk { disk: disk.path.clone(), mountpoint: mountpoint.to_path_buf() });
         }
     }
     Ok(())
@@ -184,10 +158,7 @@ fn take(candidate: Candidate) -> Result<DiskAtStart, SetupError> {
     let (directory, label) = match candidate {
         Ok((directory, Some(label))) => (directory, label),
         Ok((directory, None)) => {
-            return Err(SetupError::NoLabel {
-                path: directory.path,
-                volume: None,
-            });
+            return Err(SetupError::NoLabel { path: directory.path, volume: None });
         }
         Err(missing) => return Ok(DiskAtStart::Missing(missing)),
     };
@@ -200,13 +171,8 @@ fn take(candidate: Candidate) -> Result<DiskAtStart, SetupError> {
             dir: directory.fd,
             lock,
         })),
-        Err(SetupError::Io { source, .. })
-            if Errno::from_io_error(&source).is_some_and(is_absent) =>
-        {
-            Ok(DiskAtStart::Missing(MissingDisk {
-                path: directory.path,
-                reason: io_text(&source),
-            }))
+        Err(SetupError::Io { source, .. }) if Errno::from_io_error(&source).is_some_and(is_absent) => {
+            Ok(DiskAtStart::Missing(MissingDisk { path: directory.path, reason: io_text(&source) }))
         }
         Err(error) => Err(error),
     }
@@ -226,10 +192,7 @@ mod tests {
     impl Lab {
         fn new(disks: &[&str]) -> Lab {
             let root = tempfile::tempdir().unwrap();
-            let mut lab = Lab {
-                root,
-                volume: Uuid::nil(),
-            };
+            let mut lab = Lab { root, volume: Uuid::nil() };
             fs::create_dir(lab.path("mnt")).unwrap();
             let paths: Vec<PathBuf> = disks.iter().map(|name| lab.make(name)).collect();
             lab.volume = init(&paths, None).unwrap().volume_id;
@@ -248,8 +211,7 @@ mod tests {
         fn open(&self, disks: &[&str], mountpoint: &str) -> Result<Vec<DiskAtStart>, String> {
             let paths: Vec<PathBuf> = disks.iter().map(|name| self.path(name)).collect();
             let root = self.root.path().display().to_string();
-            open_disks(&paths, &self.path(mountpoint))
-                .map_err(|error| error.to_string().replace(&root, ""))
+            open_disks(&paths, &self.path(mountpoint)).map_err(|error| error.to_string().replace(&root, ""))
         }
     }
 
@@ -265,26 +227,13 @@ mod tests {
             })
             .collect();
         let path = |name: &str| lab.path(name).display().to_string();
-        assert_eq!(
-            words,
-            [
-                path("b"),
-                "No such file or directory".to_string(),
-                path("a")
-            ]
-        );
+        assert_eq!(words, [path("b"), "No such file or directory".to_string(), path("a")]);
         let refused = lab.open(&["a"], "mnt").unwrap_err();
         let pid = std::process::id();
-        assert_eq!(
-            refused,
-            format!("disk '/a' is in use by the daemon with pid {pid}; unmount that volume first")
-        );
+        assert_eq!(refused, format!("disk '/a' is in use by the daemon with pid {pid}; unmount that volume first"));
         assert!(check_require(&disks, Require::Any).is_ok());
         let short = check_require(&disks, Require::All).unwrap_err().to_string();
-        assert!(
-            short.starts_with("only 2 of 3 disks are there and require=all"),
-            "{short}"
-        );
+        assert!(short.starts_with("only 2 of 3 disks are there and require=all"), "{short}");
         drop(disks);
         assert!(lab.open(&["a"], "mnt").is_ok());
     }
@@ -305,43 +254,24 @@ mod tests {
         fs::write(lab.path("file"), "").unwrap();
         lab.make("a/sub");
         lab.make("copy/.kvspan");
-        fs::copy(
-            lab.path("a/.kvspan/label.json"),
-            lab.path("copy/.kvspan/label.json"),
-        )
-        .unwrap();
+        fs::copy(lab.path("a/.kvspan/label.json"), lab.path("copy/.kvspan/label.json")).unwrap();
         lab.make("a/sub/.kvspan");
-        fs::copy(
-            lab.path("b/.kvspan/label.json"),
-            lab.path("a/sub/.kvspan/label.json"),
-        )
-        .unwrap();
+        fs::copy(lab.path("b/.kvspan/label.json"), lab.path("a/sub/.kvspan/label.json")).unwrap();
         std::os::unix::fs::symlink(lab.path("a"), lab.path("link")).unwrap();
         let table: [(&[&str], &str, &str); 9] = [
             (&["a", "other"], "mnt", "is a disk of volume"),
             (&["a", "copy"], "mnt", "have the same disk id"),
-            (
-                &["a", "link"],
-                "mnt",
-                "'/a' and '/link' are the same directory",
-            ),
+            (&["a", "link"], "mnt", "'/a' and '/link' are the same directory"),
             (&["a", "a/sub"], "mnt", "'/a/sub' lies inside the disk '/a'"),
             (&["a/sub"], "mnt", "/a'; disks must not contain each other"),
             (&["file"], "mnt", "'/file' is not a directory"),
-            (
-                &["a"],
-                "a/sub",
-                "mount point '/a/sub' lies inside the disk '/a'",
-            ),
+            (&["a"], "a/sub", "mount point '/a/sub' lies inside the disk '/a'"),
             (&["a"], "", "disk '/a' lies inside the mount point"),
             (&["a"], "link", "lies inside"),
         ];
         for (disks, mountpoint, part) in table {
             let refused = lab.open(disks, mountpoint).err().unwrap_or_default();
-            assert!(
-                refused.contains(part),
-                "{disks:?} on {mountpoint}: {refused}"
-            );
+            assert!(refused.contains(part), "{disks:?} on {mountpoint}: {refused}");
         }
         assert!(lab.open(&["a", "b"], "mnt").is_ok(), "no lock may be left");
     }
