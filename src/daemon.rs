@@ -1,7 +1,7 @@
 //! The daemon's wiring, in order: open disks, mount, recover, wait, unmount.
 //!
-//! Called by `cli::mount` with a validated configuration. Starts the background threads (recovery a disk, the watch on
-//! each disk's room, the session) and owns the only way out: every end of the session, a signal and a panic in a thread
+//! Called by `cli::mount` with a validated configuration. Starts the background threads (recovery and evictor of each
+//! disk, recency, notifier, session) and owns the only way out: every end of the session, a signal and a panic in a thread
 //! arrive as one [`Event`]. Holds no lock.
 
 use std::io;
@@ -23,6 +23,7 @@ use crate::error::{SetupError, io_text};
 use crate::fs::CacheFs;
 use crate::fs::monitor::Monitor;
 use crate::fuse::GlueSettings;
+use crate::fuse::notifier;
 use crate::fuse::session::{self, MountSettings, MountedSession};
 use crate::ready::Ready;
 use crate::status::{self, DiskState, IoMode};
@@ -31,10 +32,7 @@ use crate::volume::attr::DiskNo;
 use crate::volume::disk::real::RealDisk;
 use crate::volume::disk::{Disk, DiskLimits};
 use crate::volume::identity::{self, DiskAtStart};
-use crate::volume::{Volume, VolumeSettings, recovery};
-
-/// How often each disk's room is asked for (DESIGN.md section 5).
-const SPACE_INTERVAL: Duration = Duration::from_secs(1);
+use crate::volume::{OnEvicted, Volume, VolumeSettings, recovery};
 
 /// What ends a daemon.
 enum Event {
@@ -54,7 +52,8 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     // Modes arrive with the client's umask applied.
     rustix::process::umask(rustix::fs::Mode::empty());
     start_log(&config, &ready)?;
-    let (volume, missing, locks) = open_volume(&config, &ready)?;
+    let (on_evicted, evicted) = notifier::queue();
+    let (volume, missing, locks) = open_volume(&config, &ready, on_evicted)?;
     let (events, inbox) = mpsc::channel();
     watch_for_trouble(&events)?;
     session::clear_stale_mount(&config.mountpoint).map_err(|error| mount_error(&config, &error))?;
@@ -63,14 +62,21 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     let fs = Arc::new(CacheFs::new(Arc::clone(&volume), config.options.statfs, monitor));
     let mounted = mount(&config, &fs)?;
     fs.monitor().set_io_mode(if mounted.passthrough() { IoMode::Passthrough } else { IoMode::Daemon });
+    spawn("notifier", mounted.notifier(evicted))?;
     let ended = events.clone();
     spawn("session", move || drop(ended.send(Event::SessionEnded(mounted.run()))))?;
     spawn_recovery(&fs)?;
-    spawn_space_watch(&volume)?;
+    if !config.options.read_only {
+        spawn_evictors(&volume)?;
+        spawn_recency(&volume, config.options.atime_interval)?;
+    }
     wait_until_it_answers(&config)?;
     log::info!("mounted {} at {}", config.source, config.mountpoint.display());
     ready.ok()?;
     let end = serve(&config, &inbox);
+    if !config.options.read_only && !config.options.atime_interval.is_zero() {
+        volume.flush_recency(true, Some(Instant::now() + config.options.stop_timeout));
+    }
     log::info!("unmounted {}", config.mountpoint.display());
     drop(locks);
     end
@@ -90,7 +96,11 @@ fn start_log(config: &Config, ready: &Ready) -> Result<(), SetupError> {
 }
 
 /// Opens and checks the disks that are there.
-fn open_volume(config: &Config, ready: &Ready) -> Result<(Volume, Vec<status::Disk>, Vec<OwnedFd>), SetupError> {
+fn open_volume(
+    config: &Config,
+    ready: &Ready,
+    on_evicted: OnEvicted,
+) -> Result<(Volume, Vec<status::Disk>, Vec<OwnedFd>), SetupError> {
     let paths: Vec<PathBuf> = config.disks.iter().map(|disk| disk.path.clone()).collect();
     let found = identity::open_disks(&paths, &config.mountpoint)?;
     identity::check_require(&found, config.options.require)?;
@@ -117,11 +127,16 @@ fn open_volume(config: &Config, ready: &Ready) -> Result<(Volume, Vec<status::Di
     let settings = VolumeSettings {
         id: volume_id,
         policy: config.options.placement,
-        name_deadline: deadline(config.options.io_timeout),
+        io_timeout: deadline(config.options.io_timeout),
+        temp_ttl: config.options.temp_ttl,
+        high_percent: config.options.high,
+        low_percent: config.options.low,
     };
-    let volume = Volume::new(settings, disks)
+    let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;
-    volume.refresh_space();
+    for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
+        volume.refresh_room(no);
+    }
     Ok((volume, missing, locks))
 }
 
@@ -216,13 +231,31 @@ fn spawn_recovery(fs: &Arc<CacheFs>) -> Result<(), SetupError> {
     Ok(())
 }
 
-fn spawn_space_watch(volume: &Arc<Volume>) -> Result<(), SetupError> {
-    let volume = Arc::downgrade(volume);
-    spawn("space", move || {
-        while let Some(volume) = volume.upgrade() {
-            volume.refresh_space();
-            drop(volume);
-            thread::sleep(SPACE_INTERVAL);
+/// A thread a disk, so that a slow disk holds up the eviction of no other.
+fn spawn_evictors(volume: &Arc<Volume>) -> Result<(), SetupError> {
+    for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
+        let volume = Arc::clone(volume);
+        spawn(&format!("evict-{}", no.0), move || {
+            loop {
+                volume.wait_for_work(no);
+                let gone = volume.evict_pass(no);
+                log::debug!("disk {}: {gone} files evicted", no.0);
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes the last use of files durable, once in every interval.
+fn spawn_recency(volume: &Arc<Volume>, interval: Duration) -> Result<(), SetupError> {
+    if interval.is_zero() {
+        return Ok(());
+    }
+    let volume = Arc::clone(volume);
+    spawn("recency", move || {
+        loop {
+            thread::sleep(interval);
+            volume.flush_recency(false, None);
         }
     })
 }

@@ -29,6 +29,7 @@ use convert::{errno, file_attr, file_type, generation, new_time, open_intent};
 
 mod backing;
 mod convert;
+pub mod notifier;
 pub mod session;
 
 /// What the kernel may remember, and how bytes travel.

@@ -63,6 +63,14 @@ impl NameLocks {
         Ok(guard)
     }
 
+    /// Locks a name that nobody holds.
+    pub fn try_lock(&self, parent: Ino, name: &[u8]) -> Option<NameGuard<'_>> {
+        let name: Name = (parent, name.into());
+        let mut state = self.state.lock();
+        let first = state.held.insert(name.clone()).then_some(name)?;
+        Some(NameGuard { locks: self, first: Some(first), second: None })
+    }
+
     fn take(&self, name: Name, until: Instant) -> Result<Name> {
         let mut state = self.state.lock();
         while state.held.contains(&name) {
@@ -75,6 +83,30 @@ impl NameLocks {
         }
         state.held.insert(name.clone());
         Ok(name)
+    }
+}
+
+/// Wakes a thread that has nothing to do until somebody rings.
+#[derive(Default)]
+pub struct Bell {
+    rung: Mutex<bool>,
+    heard: Condvar,
+}
+
+impl Bell {
+    /// Wakes the thread that waits, or the next one that does.
+    pub fn ring(&self) {
+        *self.rung.lock() = true;
+        self.heard.notify_all();
+    }
+
+    /// Waits for a ring, at most for `timeout`.
+    pub fn wait(&self, timeout: Duration) {
+        let mut rung = self.rung.lock();
+        if !*rung {
+            let _ = self.heard.wait_for(&mut rung, timeout);
+        }
+        *rung = false;
     }
 }
 

@@ -24,18 +24,22 @@ use disk::{Disk, FoundKind, FoundStat};
 use index::{Entry, Index, NewEntry};
 use name::{EntryName, PlacementKey};
 use placement::Placement;
+use room::ObjectSizes;
 
 pub mod attr;
 pub mod capacity;
 mod dirs;
 pub mod disk;
+pub mod evictor;
 pub mod files;
 pub mod identity;
 pub mod index;
 pub mod name;
 pub mod placement;
+pub mod recency;
 pub mod recovery;
 pub mod report;
+pub mod room;
 
 /// What a file system of the volume's size needs to know of itself besides its disks.
 pub struct VolumeSettings {
@@ -43,21 +47,29 @@ pub struct VolumeSettings {
     pub id: Uuid,
     /// Where a new file goes.
     pub policy: PlacementPolicy,
-    /// How long a request waits for a name that another one works on.
-    pub name_deadline: Duration,
+    /// How long a request waits for a name that another one works on, and a create for the scan's first files.
+    pub io_timeout: Duration,
+    /// A younger temp file is never a victim; 0: no temp file is.
+    pub temp_ttl: Duration,
+    /// Eviction begins above this share of a disk's bound.
+    pub high_percent: f64,
+    /// It ends below this one.
+    pub low_percent: f64,
 }
+
+/// Is told the directory and name of every file that was evicted.
+pub type OnEvicted = Box<dyn Fn(Ino, &[u8]) + Send + Sync>;
 
 /// N disks and the index over them.
 pub struct Volume {
-    id: Uuid,
+    settings: VolumeSettings,
     disks: Vec<Disk>,
     placement: Placement,
-    policy: PlacementPolicy,
     names: NameLocks,
     /// Shared by requests on nested paths, exclusive for the rename of a directory.
     tree: RwLock<()>,
-    tree_deadline: Duration,
     shared: Mutex<Shared>,
+    on_evicted: OnEvicted,
     counters: Counters,
 }
 
@@ -65,6 +77,11 @@ pub struct Volume {
 struct Shared {
     index: Index,
     open: HashMap<Ino, OpenFile>,
+    /// Handles open for writing, for each disk.
+    writers: Vec<u32>,
+    sizes: ObjectSizes,
+    /// Files whose last use the disk does not know.
+    recent: Vec<Ino>,
 }
 
 /// One inode that has handles.
@@ -82,6 +99,8 @@ struct Counters {
     misses: AtomicU64,
     adopted: AtomicU64,
     shadows: AtomicU64,
+    evicted_files: AtomicU64,
+    evicted_bytes: AtomicU64,
 }
 
 /// An open file, as the layer above keeps it in a handle.
@@ -114,28 +133,34 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::NoDisk`] without disks, or what the first disk said about its directory.
-    pub fn new(settings: VolumeSettings, disks: Vec<Disk>) -> Result<Self> {
+    pub fn new(settings: VolumeSettings, disks: Vec<Disk>, on_evicted: OnEvicted) -> Result<Self> {
         let ids: Vec<(Uuid, f64)> = disks.iter().map(|disk| (disk.id, 1.0)).collect();
         let root = root_attr(&disks)?;
         let placement = Placement::new(&ids).map_err(|_| Error::Invalid)?;
         let mut index = Index::new(disks.len(), root);
         index.set_dir_disks(Ino::ROOT, all_disks(disks.len()));
+        let shared = Shared {
+            index,
+            open: HashMap::new(),
+            writers: vec![0; disks.len()],
+            sizes: ObjectSizes::default(),
+            recent: Vec::new(),
+        };
         Ok(Volume {
-            id: settings.id,
+            names: NameLocks::new(settings.io_timeout),
+            settings,
             placement,
             disks,
-            policy: settings.policy,
-            names: NameLocks::new(settings.name_deadline),
             tree: RwLock::new(()),
-            tree_deadline: settings.name_deadline,
-            shared: Mutex::new(Shared { index, open: HashMap::new() }),
+            shared: Mutex::new(shared),
+            on_evicted,
             counters: Counters::default(),
         })
     }
 
     /// The id that all labels share.
     pub fn id(&self) -> Uuid {
-        self.id
+        self.settings.id
     }
 
     /// All disks, in configured order.
@@ -276,7 +301,9 @@ impl Volume {
             let mut shared = self.shared.lock();
             match shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino)) {
                 None => {
-                    let new = NewEntry { kind, disk: no, attr: stat.attr, writing: false, away };
+                    // A clock that was set back must not make a file the last to go.
+                    let attr = Attr { atime_ns: stat.attr.atime_ns.min(now_ns()), ..stat.attr };
+                    let new = NewEntry { kind, disk: no, attr, writing: false, away };
                     return match shared.index.insert_cold(parent, name.as_bytes(), new) {
                         Ok(ino) => {
                             if kind == Kind::Dir {
@@ -355,7 +382,7 @@ impl Volume {
 
     /// The disks in the order in which a new file with this name tries them.
     fn rank(&self, name: EntryName<'_>) -> Vec<DiskNo> {
-        if self.policy == PlacementPolicy::MostFree {
+        if self.settings.policy == PlacementPolicy::MostFree {
             let mut by_room: Vec<DiskNo> = self.numbered().map(|(no, _)| no).collect();
             by_room.sort_by_key(|no| {
                 std::cmp::Reverse(self.disks.get(no.index()).map_or(0, |disk| disk.space().available_bytes))
@@ -417,9 +444,31 @@ impl Shared {
         let entry = self.index.get(ino)?;
         self.index.add_lookups(ino, 1);
         if entry.kind == Kind::File {
-            self.index.touch(ino, now);
+            self.note_use(ino, now);
         }
         self.index.get(ino)
+    }
+
+    /// Handles open for writing on a disk.
+    fn writers_on(&self, no: DiskNo) -> u32 {
+        self.writers.get(no.index()).copied().unwrap_or(0)
+    }
+
+    /// Handles open for writing on a file.
+    fn writers_of(&self, ino: Ino) -> u32 {
+        self.open.get(&ino).map_or(0, |open| open.writers)
+    }
+
+    fn add_writer(&mut self, no: DiskNo) {
+        if let Some(writers) = self.writers.get_mut(no.index()) {
+            *writers = writers.saturating_add(1);
+        }
+    }
+
+    fn remove_writer(&mut self, no: DiskNo) {
+        if let Some(writers) = self.writers.get_mut(no.index()) {
+            *writers = writers.saturating_sub(1);
+        }
     }
 
     /// A directory whose names have changed.

@@ -78,9 +78,9 @@ impl Monitor {
                 seconds: recovered.map_or_else(|| self.started.elapsed(), |recovered| recovered.took).as_secs_f64(),
                 removed_files: 0,
             },
+            evictions: volume.evictions(),
             lookups: volume.lookups(),
             disks,
-            ..Status::default()
         }
     }
 }

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use super::notifier::EvictedNames;
 use super::{Glue, GlueSettings, WANTED};
 use crate::fs::CacheFs;
 use crate::procfs::mountinfo::{self, FS_TYPE};
@@ -70,6 +71,12 @@ impl MountedSession {
     /// Whether the kernel granted passthrough.
     pub fn passthrough(&self) -> bool {
         self.passthrough.load(Ordering::Relaxed)
+    }
+
+    /// The work of the notifier thread: takes evicted names out of the kernel's caches.
+    pub fn notifier(&self, evicted: EvictedNames) -> impl FnOnce() + Send + 'static {
+        let kernel = self.session.notifier();
+        move || evicted.tell(&kernel)
     }
 
     /// Answers requests until the file system is unmounted.

@@ -14,7 +14,7 @@ pub const STATFS_BLOCK_BYTES: u64 = 4096;
 
 /// The part of the bound that eviction leaves free beyond the headroom (DESIGN.md section 5, "Room
 /// ahead of writers").
-const EVICTION_SLACK_PERCENT: u8 = 5;
+const EVICTION_SLACK_PERCENT: f64 = 5.0;
 
 /// What one disk said at the last reading, with its configured limit and reserve.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -241,21 +241,15 @@ impl Group {
 }
 
 /// The use above which the evictor starts: `min(high x bound, bound - headroom)`.
-pub fn start_evicting_at(bound_bytes: u64, high_percent: u8, headroom_bytes: u64) -> u64 {
-    percent_of(bound_bytes, high_percent).min(bound_bytes.saturating_sub(headroom_bytes))
+pub fn start_evicting_at(bound_bytes: u64, high_percent: f64, headroom_bytes: u64) -> u64 {
+    Amount::Percent(high_percent).of_bytes(bound_bytes).min(bound_bytes.saturating_sub(headroom_bytes))
 }
 
 /// The use that the evictor goes down to: `min(low x bound, bound - headroom - 5 %)`.
-pub fn evict_down_to(bound_bytes: u64, low_percent: u8, headroom_bytes: u64) -> u64 {
-    let slack_bytes = percent_of(bound_bytes, EVICTION_SLACK_PERCENT);
+pub fn evict_down_to(bound_bytes: u64, low_percent: f64, headroom_bytes: u64) -> u64 {
+    let slack_bytes = Amount::Percent(EVICTION_SLACK_PERCENT).of_bytes(bound_bytes);
     let kept_free = headroom_bytes.saturating_add(slack_bytes);
-    percent_of(bound_bytes, low_percent).min(bound_bytes.saturating_sub(kept_free))
-}
-
-/// `percent` of `bytes`, rounded down.
-fn percent_of(bytes: u64, percent: u8) -> u64 {
-    let product = u128::from(bytes) * u128::from(percent) / 100;
-    u64::try_from(product).unwrap_or(u64::MAX)
+    Amount::Percent(low_percent).of_bytes(bound_bytes).min(bound_bytes.saturating_sub(kept_free))
 }
 
 #[cfg(test)]

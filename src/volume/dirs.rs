@@ -279,7 +279,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Busy`] when others have been at work below it for the whole deadline.
     pub(super) fn tree_alone(&self) -> Result<RwLockWriteGuard<'_, ()>> {
-        self.tree.try_write_for(self.tree_deadline).ok_or(Error::Busy)
+        self.tree.try_write_for(self.settings.io_timeout).ok_or(Error::Busy)
     }
 
     /// Shared hold on the tree for an inode that does not lie in the root.

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::attr::Attr;
 use crate::config::Amount;
+use crate::sync::Bell;
 
 pub mod real;
 
@@ -83,6 +84,8 @@ pub struct Space {
     pub device: u64,
     /// Bytes that files can take in all: `f_blocks - (f_bfree - f_bavail)`.
     pub size_bytes: u64,
+    /// Bytes that are taken, by anybody.
+    pub used_bytes: u64,
     /// Bytes that are free for the daemon (`f_bavail`).
     pub available_bytes: u64,
     /// Inodes in all; 0 where the file system does not count them.
@@ -158,6 +161,8 @@ pub trait DiskIo: Send + Sync + 'static {
     fn set_xattr(&self, fd: BorrowedFd<'_>, name: &[u8], value: &[u8], flags: u32) -> io::Result<()>;
     /// Removes an extended attribute.
     fn remove_xattr(&self, fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()>;
+    /// Sets the last access of a file, without opening or following anything.
+    fn set_atime(&self, path: &[u8], atime_ns: i64) -> io::Result<()>;
     /// Room on the file system.
     fn space(&self) -> io::Result<Space>;
 }
@@ -181,8 +186,14 @@ pub struct Disk {
     pub io: Box<dyn DiskIo>,
     /// Limit and reserve.
     pub limits: DiskLimits,
+    /// Wakes the disk's evictor.
+    pub bell: Bell,
     scanned: AtomicBool,
     foreign: AtomicU64,
+    undeletable: AtomicU64,
+    bound_bytes: AtomicU64,
+    /// Bytes that were not the volume's at the last sync; `u64::MAX` while nobody has said.
+    foreign_bytes: AtomicU64,
     space: Mutex<Space>,
 }
 
@@ -195,7 +206,11 @@ impl Disk {
             io,
             limits,
             scanned: AtomicBool::new(false),
+            bell: Bell::default(),
             foreign: AtomicU64::new(0),
+            undeletable: AtomicU64::new(0),
+            bound_bytes: AtomicU64::new(u64::MAX),
+            foreign_bytes: AtomicU64::new(u64::MAX),
             space: Mutex::new(Space::default()),
         }
     }
@@ -218,6 +233,35 @@ impl Disk {
     /// Objects that were left alone so far.
     pub fn foreign_objects(&self) -> u64 {
         self.foreign.load(Ordering::Relaxed)
+    }
+
+    /// Counts a victim that could not be unlinked; how many there were before.
+    pub fn count_undeletable(&self) -> u64 {
+        self.undeletable.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Victims that could not be unlinked so far.
+    pub fn undeletable_victims(&self) -> u64 {
+        self.undeletable.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the disk may hold, as of the last reading.
+    pub fn bound_bytes(&self) -> u64 {
+        self.bound_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_bound_bytes(&self, bytes: u64) {
+        self.bound_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes on the file system that were not the volume's at the last sync, if that is known.
+    pub fn foreign_bytes(&self) -> Option<u64> {
+        Some(self.foreign_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != u64::MAX)
+    }
+
+    /// Notes what was not the volume's at the last sync.
+    pub fn set_foreign_bytes(&self, bytes: u64) {
+        self.foreign_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Room on the file system when it was last asked.

@@ -14,6 +14,7 @@ use super::disk::{Access, FoundKind, NewAttr, NewTime};
 use super::index::{Entry, NewEntry};
 use super::name::EntryName;
 use super::{NewOwner, OpenFile, Opened, Volume, now_ns};
+use crate::config::PlacementPolicy;
 use crate::error::{Error, Result, is_disk_full, is_disk_trouble};
 
 /// What a rename does with a name that is taken.
@@ -51,12 +52,12 @@ impl Volume {
         if let Some(entry) = self.find_or_probe(parent, name)? {
             return Ok(Created::Existing(entry.ino));
         }
-        let mut last = match self.create_on(self.first_choice(name)?, place, owner) {
+        let mut last = match self.create_with_room(self.first_choice(name)?, place, owner) {
             Err(error) if tries_next(&error) => error,
             done => return done,
         };
         for no in self.rank(name).into_iter().skip(1) {
-            match self.create_on(no, place, owner) {
+            match self.create_with_room(no, place, owner) {
                 Err(error) if tries_next(&error) => last = error,
                 done => return done,
             }
@@ -68,11 +69,25 @@ impl Volume {
     }
 
     fn first_choice(&self, name: EntryName<'_>) -> Result<DiskNo> {
-        match self.policy {
-            crate::config::PlacementPolicy::Rendezvous => self.owner(name.as_bytes()),
-            crate::config::PlacementPolicy::MostFree => self.rank(name).first().copied(),
+        match self.settings.policy {
+            PlacementPolicy::Rendezvous => self.owner(name.as_bytes()),
+            PlacementPolicy::MostFree => self.rank(name).first().copied(),
         }
         .ok_or(Error::NoDisk)
+    }
+
+    /// Creates a file on one disk, if it has room or can make some.
+    fn create_with_room(&self, no: DiskNo, place: Place<'_>, owner: NewOwner) -> Result<Created> {
+        if !self.make_room(no) && !self.wait_for_first_batch(no, self.settings.io_timeout) {
+            return Err(Error::disk(no, Errno::NOSPC.into()));
+        }
+        match self.create_on(no, place, owner) {
+            // The disk is fuller than its last reading said: out of blocks or inodes.
+            Err(Error::Disk { error, .. }) if is_disk_full(&error) && self.evict_for_create(no) => {
+                self.create_on(no, place, owner)
+            }
+            done => done,
+        }
     }
 
     /// Creates a file on one disk. The caller holds the name.
@@ -109,6 +124,7 @@ impl Volume {
         shared.index.set_pinned(ino, true);
         let open = OpenFile { handles: 1, writers: 1, fd: Arc::clone(&fd), writable: true };
         shared.open.insert(ino, open);
+        shared.add_writer(no);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
         Ok(Created::New(Opened { entry, fd }))
     }
@@ -205,7 +221,7 @@ impl Volume {
         if !fresh && !shared.open.contains_key(&ino) {
             return Err(Error::Stale);
         }
-        shared.index.touch(ino, now_ns());
+        shared.note_use(ino, now_ns());
         shared.index.set_pinned(ino, true);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
         let first = || OpenFile { handles: 0, writers: 0, fd: Arc::clone(fd), writable: access.write };
@@ -218,6 +234,12 @@ impl Volume {
                 open.writable = true;
             }
         }
+        if access.write {
+            shared.add_writer(entry.disk);
+        }
+        let Some(open) = shared.open.get(&ino) else {
+            return Err(Error::Stale);
+        };
         let fd = if access.write || !open.writable { Arc::clone(fd) } else { Arc::clone(&open.fd) };
         Ok(Opened { entry, fd })
     }
@@ -241,6 +263,11 @@ impl Volume {
             open.handles = open.handles.saturating_sub(1);
             open.writers = open.writers.saturating_sub(u32::from(was_writer));
             let (handles, writers) = (open.handles, open.writers);
+            if was_writer && let Some(entry) = entry {
+                shared.remove_writer(entry.disk);
+                let size_bytes = shared.index.get(ino).map_or(0, |entry| entry.attr.bytes_on_disk());
+                shared.sizes.add(size_bytes);
+            }
             if writers == 0 {
                 shared.index.set_writing(ino, false);
             }
@@ -284,7 +311,7 @@ impl Volume {
 
     /// The disk kept a file that the index had given up: the name is shown again, under a new inode number. The
     /// caller still holds the name.
-    fn put_back(&self, place: Place<'_>, entry: &Entry) {
+    pub(super) fn put_back(&self, place: Place<'_>, entry: &Entry) {
         let Entry { kind, disk, attr, writing, away, .. } = *entry;
         let new = NewEntry { kind, disk, attr, writing, away };
         if self.shared.lock().index.insert(place.0, place.1.as_bytes(), new).is_err() {
@@ -429,7 +456,7 @@ impl Volume {
         let mut shared = self.shared.lock();
         match new.atime {
             Some(NewTime::At(ns)) => shared.index.set_last_use(ino, ns.min(now_ns())),
-            Some(NewTime::Now) => shared.index.touch(ino, now_ns()),
+            Some(NewTime::Now) => shared.note_use(ino, now_ns()),
             None => {}
         }
         shared.index.get(ino).ok_or(Error::Stale)

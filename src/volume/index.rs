@@ -441,5 +441,6 @@ fn new_slot(seq: u64, parent: u32, name: u32, disk: DiskNo, flags: u8) -> Slot {
         owner: 0,
         disk: disk.0,
         flags,
+        recent: false,
     }
 }

@@ -7,48 +7,28 @@ use std::sync::atomic::Ordering;
 
 use super::Volume;
 use super::attr::DiskNo;
-use super::capacity::{Capacity, DiskReading, Totals};
+use super::capacity::Totals;
+use super::index::Entry;
 use crate::config::StatfsMode;
-use crate::status::{self, DiskState, Lookups};
+use crate::status::{self, DiskState, Evictions, Lookups};
 
 impl Volume {
-    /// Asks every disk's file system for its room; the daemon does this every second.
-    pub fn refresh_space(&self) {
-        for disk in self.disks() {
-            if let Err(error) = disk.refresh_space() {
-                log::warn!("disk {}: its room is not known: {error}", disk.path.display());
-            }
-        }
-    }
-
     /// Size and room of the volume, from the last figures.
     pub fn statfs(&self, mode: StatfsMode) -> Totals {
         self.capacity().totals(mode)
     }
 
-    /// The bounds of all disks, from the last figures.
-    pub fn capacity(&self) -> Capacity {
-        let shared = self.shared.lock();
-        let reading = |(no, disk): (DiskNo, &super::disk::Disk)| {
-            let space = disk.space();
-            let used_bytes = shared.index.used_bytes(no);
-            DiskReading {
-                disk: no,
-                device: space.device,
-                size_bytes: space.size_bytes,
-                available_bytes: space.available_bytes,
-                used_bytes,
-                evictable_bytes: used_bytes,
-                limit: disk.limits.limit,
-                reserve: disk.limits.reserve,
-                files: shared.index.files(no),
-                inodes: space.inodes,
-                inodes_available: space.inodes_free,
-            }
-        };
-        let readings: Vec<DiskReading> = self.numbered().map(reading).collect();
-        drop(shared);
-        Capacity::of(&readings)
+    /// What the evictors have unlinked since the volume was opened.
+    pub fn evictions(&self) -> Evictions {
+        Evictions {
+            files: self.counters.evicted_files.load(Ordering::Relaxed),
+            bytes: self.counters.evicted_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn count_evicted(&self, entry: &Entry) {
+        self.counters.evicted_files.fetch_add(1, Ordering::Relaxed);
+        self.counters.evicted_bytes.fetch_add(entry.attr.bytes_on_disk(), Ordering::Relaxed);
     }
 
     /// Look-ups that reached the volume.

@@ -75,10 +75,16 @@ impl Rig {
         let settings = VolumeSettings {
             id: Uuid::nil(),
             policy: PlacementPolicy::Rendezvous,
-            name_deadline: Duration::from_secs(5),
+            io_timeout: Duration::from_secs(5),
+            temp_ttl: Duration::from_secs(3600),
+            high_percent: 95.0,
+            low_percent: 90.0,
         };
-        let volume = Arc::new(Volume::new(settings, disks.collect()).expect("a volume"));
-        volume.refresh_space();
+        let volume = Volume::new(settings, disks.collect(), Box::new(|_, _| {})).expect("a volume");
+        let volume = Arc::new(volume);
+        for n in 0..dirs.len() {
+            volume.refresh_room(DiskNo(n as u8));
+        }
         let fs = CacheFs::new(volume, StatfsMode::Strict, Monitor::new(PathBuf::from("/nowhere"), Vec::new()));
         Rig { dirs, fs: Arc::new(fs), _temp: None }
     }

@@ -199,15 +199,15 @@ fn size_leaves_out_what_only_root_may_take() {
 #[test]
 fn eviction_starts_and_ends_where_the_design_says() {
     // (bound, percent, headroom) -> use
-    assert_eq!(start_evicting_at(1000, 95, 0), 950);
-    assert_eq!(start_evicting_at(1000, 95, 40), 950);
-    assert_eq!(start_evicting_at(1000, 95, 250), 750);
-    assert_eq!(start_evicting_at(100, 95, 500), 0);
-    assert_eq!(evict_down_to(1000, 90, 0), 900);
-    assert_eq!(evict_down_to(1000, 90, 60), 890);
-    assert_eq!(evict_down_to(1000, 90, 250), 700);
-    assert_eq!(evict_down_to(100, 90, 98), 0);
-    assert_eq!(evict_down_to(u64::MAX, 90, u64::MAX), 0);
+    assert_eq!(start_evicting_at(1000, 95.0, 0), 950);
+    assert_eq!(start_evicting_at(1000, 95.0, 40), 950);
+    assert_eq!(start_evicting_at(1000, 95.0, 250), 750);
+    assert_eq!(start_evicting_at(100, 95.0, 500), 0);
+    assert_eq!(evict_down_to(1000, 90.0, 0), 900);
+    assert_eq!(evict_down_to(1000, 90.0, 60), 890);
+    assert_eq!(evict_down_to(1000, 90.0, 250), 700);
+    assert_eq!(evict_down_to(100, 90.0, 98), 0);
+    assert_eq!(evict_down_to(u64::MAX, 90.0, u64::MAX), 0);
 }
 
 fn any_bytes() -> impl Strategy<Value = u64> {
@@ -272,6 +272,6 @@ proptest! {
         bound in any_bytes(), low in 0u8..=100, more in 0u8..=100, headroom in any_bytes(),
     ) {
         let high = low.saturating_add(more).min(100);
-        prop_assert!(evict_down_to(bound, low, headroom) <= start_evicting_at(bound, high, headroom));
+        prop_assert!(evict_down_to(bound, f64::from(low), headroom) <= start_evicting_at(bound, f64::from(high), headroom));
     }
 }

@@ -326,6 +326,12 @@ impl DiskIo for RealDisk {
         Ok(rustix::fs::fremovexattr(fd, name)?)
     }
 
+    fn set_atime(&self, path: &[u8], atime_ns: i64) -> io::Result<()> {
+        let times =
+            Timestamps { last_access: timespec(Some(NewTime::At(atime_ns))), last_modification: timespec(None) };
+        self.in_parent(path, |dir, name| rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW))
+    }
+
     fn space(&self) -> io::Result<Space> {
         let vfs = rustix::fs::fstatvfs(&self.root)?;
         let device = rustix::fs::fstat(&self.root)?.st_dev;
@@ -333,6 +339,7 @@ impl DiskIo for RealDisk {
         Ok(Space {
             device,
             size_bytes: vfs.f_blocks.saturating_sub(kept_back).saturating_mul(vfs.f_frsize),
+            used_bytes: vfs.f_blocks.saturating_sub(vfs.f_bfree).saturating_mul(vfs.f_frsize),
             available_bytes: vfs.f_bavail.saturating_mul(vfs.f_frsize),
             inodes: vfs.f_files,
             inodes_free: vfs.f_favail,

@@ -13,6 +13,26 @@ impl Index {
         self.use_at(ino, now_ns, Lru::add_warmest);
     }
 
+    /// Puts a file at the warm end without a use: the evictor cannot take it now.
+    pub fn rotate(&mut self, ino: Ino) {
+        if let Some((_, item)) = self.item(ino) {
+            let last_use_ns = item.atime_ns;
+            self.use_at(ino, last_use_ns, Lru::add_warmest);
+        }
+    }
+
+    /// Notes that the disk does not know a file's last use; false if that was noted already.
+    pub fn mark_recent(&mut self, ino: Ino) -> bool {
+        self.item_mut(ino).is_some_and(|(_, item)| !std::mem::replace(&mut item.recent, true))
+    }
+
+    /// Takes the note of [`mark_recent`](Self::mark_recent) back.
+    pub fn clear_recent(&mut self, ino: Ino) {
+        if let Some((_, item)) = self.item_mut(ino) {
+            item.recent = false;
+        }
+    }
+
     /// Sets the last use and moves the file in O(1): to the head if it is not older than the head of what
     /// was used since the start, to the cold end if it is not newer than that, else right behind the head.
     pub fn set_last_use(&mut self, ino: Ino, ns: i64) {

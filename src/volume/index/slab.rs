@@ -105,6 +105,8 @@ pub(super) struct Slot {
     pub owner: u16,
     pub disk: u8,
     pub flags: u8,
+    /// The last use is newer than what the disk knows.
+    pub recent: bool,
 }
 
 const _: () = assert!(size_of::<Slot>() == 72);
