@@ -129,6 +129,7 @@ fn open_volume(
         policy: config.options.placement,
         io_timeout: deadline(config.options.io_timeout),
         temp_ttl: config.options.temp_ttl,
+        entry_ttl: config.options.entry_ttl,
         high_percent: config.options.high,
         low_percent: config.options.low,
     };

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -51,6 +51,8 @@ pub struct VolumeSettings {
     pub io_timeout: Duration,
     /// A younger temp file is never a victim; 0: no temp file is.
     pub temp_ttl: Duration,
+    /// How long the kernel may believe a name that it was told: an evicted one is then no longer worth a word.
+    pub entry_ttl: Duration,
     /// Eviction begins above this share of a disk's bound.
     pub high_percent: f64,
     /// It ends below this one.
@@ -70,6 +72,8 @@ pub struct Volume {
     tree: RwLock<()>,
     shared: Mutex<Shared>,
     on_evicted: OnEvicted,
+    /// When a listing last told the kernel names, in nanoseconds since the epoch.
+    listed_ns: AtomicI64,
     counters: Counters,
 }
 
@@ -154,6 +158,7 @@ impl Volume {
             tree: RwLock::new(()),
             shared: Mutex::new(shared),
             on_evicted,
+            listed_ns: AtomicI64::new(0),
             counters: Counters::default(),
         })
     }

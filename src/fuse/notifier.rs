@@ -14,7 +14,7 @@ use crate::volume::OnEvicted;
 use crate::volume::attr::Ino;
 
 /// Names that wait for the kernel; more are dropped.
-const QUEUE: usize = 4096;
+const QUEUE: usize = 16_384;
 
 /// A name that has gone, in its directory.
 type Gone = (Ino, Box<[u8]>);

@@ -5,6 +5,7 @@
 //! name lock before they are unlinked. Holds no lock of rank 1 or more over a system call.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::attr::{DiskNo, Ino, Kind};
@@ -246,9 +247,18 @@ impl Volume {
             }
             _ => {
                 self.count_evicted(entry);
-                (self.on_evicted)(entry.parent, name);
+                self.tell_kernel(entry, name);
                 Ok(true)
             }
+        }
+    }
+
+    /// A name that the kernel was told within `entry_ttl` is invalidated; any other it will ask about again by itself.
+    fn tell_kernel(&self, entry: &Entry, name: &[u8]) {
+        let told_ns = entry.attr.atime_ns.max(self.listed_ns.load(Ordering::Relaxed));
+        let ttl_ns = i64::try_from(self.settings.entry_ttl.as_nanos()).unwrap_or(i64::MAX);
+        if now_ns().saturating_sub(told_ns) <= ttl_ns {
+            (self.on_evicted)(entry.parent, name);
         }
     }
 

@@ -67,7 +67,22 @@ impl Rig {
 
     /// A volume whose disks are wrapped, for faults.
     pub fn with_io(dirs: Vec<PathBuf>, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
-        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
+        Rig::build(dirs, Amount::Percent(95.0), wrap)
+    }
+
+    /// A scanned volume over empty directories, each of which may hold so many bytes.
+    pub fn limited(disks: usize, limit_bytes: u64) -> Rig {
+        let mut made = Rig::unscanned(disks);
+        let temp = made._temp.take();
+        let mut rig = Rig::build(made.dirs.clone(), Amount::Bytes(limit_bytes), |_, real| Box::new(real));
+        rig._temp = temp;
+        rig.scan();
+        rig
+    }
+
+    /// A volume over directories, with a limit for each and wrapped disks.
+    pub fn build(dirs: Vec<PathBuf>, limit: Amount, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
+        let limits = DiskLimits { limit, reserve: Amount::Percent(2.0) };
         let disks = dirs.iter().enumerate().map(|(n, dir)| {
             let root = std::fs::File::open(dir).expect("a disk's directory");
             Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
@@ -77,6 +92,7 @@ impl Rig {
             policy: PlacementPolicy::Rendezvous,
             io_timeout: Duration::from_secs(5),
             temp_ttl: Duration::from_secs(3600),
+            entry_ttl: Duration::from_secs(5),
             high_percent: 95.0,
             low_percent: 90.0,
         };
@@ -206,6 +222,26 @@ impl Rig {
         }
         self.fs.close_dir(handle);
         names
+    }
+
+    /// One pass of every disk's evictor; the number of files that went.
+    pub fn evict(&self) -> u64 {
+        (0..self.dirs.len()).map(|n| self.fs.volume().evict_pass(DiskNo(n as u8))).sum()
+    }
+
+    /// Bytes of a disk's files as `du` counts them, kvspan's own and directories left out.
+    pub fn du(&self, disk: usize) -> u64 {
+        fn below(dir: &Path) -> u64 {
+            let entries = std::fs::read_dir(dir).expect("a directory").map(|e| e.expect("an entry"));
+            let size = |e: std::fs::DirEntry| match e.metadata() {
+                _ if e.file_name() == ".kvspan" => 0,
+                Ok(meta) if meta.is_dir() => below(&e.path()),
+                Ok(meta) => std::os::unix::fs::MetadataExt::blocks(&meta) * 512,
+                Err(_) => 0,
+            };
+            entries.map(size).sum()
+        }
+        below(&self.dirs[disk])
     }
 
     /// The disks that have an object at a path.
