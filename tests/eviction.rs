@@ -80,7 +80,7 @@ fn what_was_used_last_is_evicted_last_also_after_a_restart() {
     assert_eq!(rig.fs.volume().flush_recency(true, None), 10);
     let again = Rig::build(rig.dirs.clone(), Amount::Bytes(4 * MIB), |_, real| Box::new(real));
     again.scan();
-    fill(&again, "new", 40, 64 << 10);
+    fill(&again, "new", 30, 64 << 10);
     again.evict();
     let lost: Vec<&String> = hot.iter().filter(|name| again.lookup(name).is_err()).collect();
     assert!(lost.is_empty(), "the hot set went: {lost:?}");
