@@ -273,6 +273,8 @@ impl Volume {
             }
             if handles == 0 {
                 shared.index.set_pinned(ino, false);
+                // It was in use until now, and may have been passed over as a victim because of that.
+                shared.index.touch(ino, now_ns());
                 shared.open.remove(&ino)
             } else {
                 None
