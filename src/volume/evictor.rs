@@ -12,7 +12,7 @@ use super::attr::{DiskNo, Ino, Kind};
 use super::files::lossy;
 use super::index::Entry;
 use super::name::{self, EntryName};
-use super::room::Pressure;
+use super::room::Scope;
 use super::{Volume, now_ns};
 use crate::error::{Error, Result};
 
@@ -22,6 +22,8 @@ const VICTIMS_PER_CREATE: usize = 8;
 const EVICTION_PER_CREATE: Duration = Duration::from_millis(5);
 /// Entries that a search for a victim looks at in one hold of the index lock.
 const LOOKED_AT_PER_HOLD: usize = 256;
+/// Candidates in a row that could not go, after which a pass gives up until the next tick.
+const MAX_FRUITLESS: u64 = 1024;
 /// Victims between two readings of the file system's room.
 const VICTIMS_PER_READING: usize = 64;
 
@@ -54,7 +56,7 @@ impl Volume {
         self.order_what_was_seen(no);
         loop {
             for _ in 0..VICTIMS_PER_READING {
-                match self.evict_coldest(no) {
+                match self.evict_coldest(no, pressure.scope) {
                     Evicted::File => {
                         gone += 1;
                         fruitless = 0;
@@ -62,11 +64,11 @@ impl Volume {
                     Evicted::Skipped => fruitless += 1,
                     Evicted::Nothing => return gone,
                 }
-                if self.is_relieved(no, &pressure) || fruitless > self.files_on(no) {
+                if self.is_relieved(no, &pressure) {
                     break;
                 }
             }
-            if fruitless > self.files_on(no) {
+            if fruitless > MAX_FRUITLESS {
                 return gone;
             }
             if self.is_relieved(no, &pressure) {
@@ -84,8 +86,8 @@ impl Volume {
         let goal = self.used_bytes(no).saturating_sub(bytes);
         let (mut gone, mut fruitless) = (0, 0);
         self.order_what_was_seen(no);
-        while self.used_bytes(no) > goal && fruitless <= self.files_on(no) {
-            match self.evict_coldest(no) {
+        while self.used_bytes(no) > goal && fruitless <= MAX_FRUITLESS {
+            match self.evict_coldest(no, Scope::Disk) {
                 Evicted::File => (gone, fruitless) = (gone + 1, 0),
                 Evicted::Skipped => fruitless += 1,
                 Evicted::Nothing => break,
@@ -102,21 +104,23 @@ impl Volume {
             return true;
         }
         self.wake_evictor(no);
+        let scope = if self.is_at_own_limit(no) { Scope::Disk } else { Scope::FileSystem };
         let began = Instant::now();
         for _ in 0..VICTIMS_PER_CREATE {
             if began.elapsed() > EVICTION_PER_CREATE || self.has_headroom(no) {
                 break;
             }
-            if self.evict_coldest(no) == Evicted::Nothing {
+            if self.evict_coldest(no, scope) == Evicted::Nothing {
                 break;
             }
         }
-        self.has_headroom(no) || self.has_block(no) || self.has_victim(no)
+        self.has_headroom(no) || self.has_block(no) || self.neighbours(no).any(|no| self.has_victim(no))
     }
 
     /// A create met a full file system: unlinks a few files at once. False if there was none.
     pub(super) fn evict_for_create(&self, no: DiskNo) -> bool {
-        let gone = (0..VICTIMS_PER_CREATE).filter(|_| self.evict_coldest(no) == Evicted::File).count();
+        let gone =
+            (0..VICTIMS_PER_CREATE).filter(|_| self.evict_coldest(no, Scope::FileSystem) == Evicted::File).count();
         self.wake_evictor(no);
         gone > 0
     }
@@ -155,8 +159,12 @@ impl Volume {
         }
     }
 
-    /// Takes one file from the cold end.
-    fn evict_coldest(&self, no: DiskNo) -> Evicted {
+    /// Takes one file from the cold end of a disk, or of the coldest disk on its file system.
+    fn evict_coldest(&self, no: DiskNo, scope: Scope) -> Evicted {
+        let no = match scope {
+            Scope::Disk => no,
+            Scope::FileSystem => self.coldest_neighbour(no),
+        };
         let Some(victim) = self.choose_victim(no) else {
             return Evicted::Nothing;
         };
@@ -169,6 +177,16 @@ impl Volume {
                 Evicted::Skipped
             }
         }
+    }
+
+    /// The disk on the same file system whose coldest file was used longest ago.
+    fn coldest_neighbour(&self, no: DiskNo) -> DiskNo {
+        let shared = self.shared.lock();
+        let last_use = |no: &DiskNo| {
+            let coldest = shared.index.coldest(*no).next().and_then(|ino| shared.index.get(ino));
+            coldest.map_or(i64::MAX, |entry| entry.attr.atime_ns)
+        };
+        self.neighbours(no).min_by_key(last_use).unwrap_or(no)
     }
 
     /// The coldest file that may go. What may not is in use, so it is moved to the warm end, where the next search
@@ -301,7 +319,7 @@ impl Volume {
         }
     }
 
-    fn files_on(&self, no: DiskNo) -> u64 {
+    pub(super) fn files_on(&self, no: DiskNo) -> u64 {
         self.shared.lock().index.files(no)
     }
 
@@ -311,13 +329,6 @@ impl Volume {
         };
         if disk.count_undeletable() == 0 {
             log::warn!("disk '{}': {:?} cannot be evicted and is skipped: {error}", disk.path.display(), lossy(name));
-        }
-    }
-
-    fn is_relieved(&self, no: DiskNo, pressure: &Pressure) -> bool {
-        match pressure {
-            Pressure::Bytes { down_to } => self.used_bytes(no) <= *down_to,
-            Pressure::Files { down_to } => self.files_on(no) <= *down_to,
         }
     }
 }

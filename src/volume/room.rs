@@ -15,19 +15,29 @@ const ENOUGH_OBJECTS: u64 = 100;
 /// The smallest thing that takes room.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Why a disk must lose files, and when it has lost enough.
+/// Whose files must go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pressure {
-    /// Too many bytes: down to so many of the disk's own.
-    Bytes {
-        /// Bytes of the disk's files.
-        down_to: u64,
-    },
-    /// Too few free inodes: down to so many of the disk's own files.
-    Files {
-        /// Files of the disk.
-        down_to: u64,
-    },
+pub(super) enum Scope {
+    /// The disk's own: it is above its own limit.
+    Disk,
+    /// The coldest of all disks on its file system, whose room they share.
+    FileSystem,
+}
+
+/// How much must go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// Down to so many bytes of the scope's files.
+    Bytes(u64),
+    /// Down to so many of the scope's files: the file system runs out of inodes.
+    Files(u64),
+}
+
+/// Why files must go, and when enough have gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pressure {
+    pub(super) scope: Scope,
+    pub(super) goal: Goal,
 }
 
 /// What objects have looked like, to keep room for the next ones.
@@ -121,24 +131,42 @@ impl Volume {
         let disk = self.disk(no).ok()?;
         let capacity = self.capacity();
         let own = capacity.disk(no)?;
-        let used = own.used_bytes;
         let headroom = self.headroom_bytes(no, own.bound_bytes, 0);
-        let mut down_to = self.excess(used, own.bound_bytes, headroom).map_or(u64::MAX, |excess| used - excess);
-        let fs = capacity.file_systems().iter().find(|fs| fs.device == disk.space().device)?;
-        let neighbours: Vec<DiskNo> =
-            self.numbered().filter(|(_, other)| other.space().device == fs.device).map(|(no, _)| no).collect();
-        if neighbours.len() > 1 {
-            let headroom = neighbours.iter().map(|no| self.headroom_bytes(*no, fs.bound_bytes, 0)).sum();
-            if let Some(excess) = self.excess(fs.used_bytes, fs.bound_bytes, headroom) {
-                // Each disk of the file system gives its share.
-                let share = u128::from(excess) * u128::from(used) / u128::from(fs.used_bytes.max(1));
-                down_to = down_to.min(used.saturating_sub(u64::try_from(share).unwrap_or(u64::MAX)));
-            }
+        if let Some(excess) = self.excess(own.used_bytes, own.bound_bytes, headroom) {
+            return Some(Pressure { scope: Scope::Disk, goal: Goal::Bytes(own.used_bytes - excess) });
         }
-        if down_to < used {
-            return Some(Pressure::Bytes { down_to });
+        let fs = capacity.file_systems().iter().find(|fs| fs.device == disk.space().device)?;
+        let headroom = self.neighbours(no).map(|no| self.headroom_bytes(no, fs.bound_bytes, 0)).sum();
+        if let Some(excess) = self.excess(fs.used_bytes, fs.bound_bytes, headroom) {
+            return Some(Pressure { scope: Scope::FileSystem, goal: Goal::Bytes(fs.used_bytes - excess) });
         }
         self.inode_pressure(no, disk)
+    }
+
+    /// The disks on a disk's file system, itself among them.
+    pub(super) fn neighbours(&self, no: DiskNo) -> impl Iterator<Item = DiskNo> {
+        let device = self.disk(no).map(|disk| disk.space().device).unwrap_or_default();
+        self.numbered().filter(move |(other, disk)| *other == no || disk.space().device == device).map(|(no, _)| no)
+    }
+
+    /// Whether the disk's own limit, and not the room that it shares, is in the way of one more writer.
+    pub(super) fn is_at_own_limit(&self, no: DiskNo) -> bool {
+        self.capacity().disk(no).is_some_and(|own| {
+            let needed = self.headroom_bytes(no, own.bound_bytes, 1).max(BLOCK_BYTES);
+            own.used_bytes.saturating_add(needed) > own.bound_bytes
+        })
+    }
+
+    /// Whether enough has gone.
+    pub(super) fn is_relieved(&self, no: DiskNo, pressure: &Pressure) -> bool {
+        let sum = |of: &dyn Fn(DiskNo) -> u64| match pressure.scope {
+            Scope::Disk => of(no),
+            Scope::FileSystem => self.neighbours(no).map(of).sum(),
+        };
+        match pressure.goal {
+            Goal::Bytes(down_to) => sum(&|no| self.used_bytes(no)) <= down_to,
+            Goal::Files(down_to) => sum(&|no| self.files_on(no)) <= down_to,
+        }
     }
 
     /// Bytes above the low watermark, if the high one is passed.
@@ -157,11 +185,12 @@ impl Volume {
             return None;
         }
         let (least, wanted) = ((space.inodes / 50).max(4), (space.inodes / 25).max(8));
-        let files = self.shared.lock().index.files(no);
+        let files: u64 = self.neighbours(no).map(|no| self.files_on(no)).sum();
         if space.inodes_free >= least || files == 0 {
             return None;
         }
-        Some(Pressure::Files { down_to: files.saturating_sub(wanted - space.inodes_free) })
+        let goal = Goal::Files(files.saturating_sub(wanted - space.inodes_free));
+        Some(Pressure { scope: Scope::FileSystem, goal })
     }
 
     /// Room to keep for the disk's open writers and `more` of them: at most a quarter of the bound.

@@ -3,6 +3,8 @@
 //! Used by the suites that need no kernel. Every rig checks the volume's invariants when it is dropped.
 #![allow(dead_code, reason = "each suite uses its own part of the rig")]
 
+pub mod loops;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,9 +82,18 @@ impl Rig {
         rig
     }
 
+    /// A volume over directories on whose file systems so much must stay free.
+    pub fn reserving(dirs: Vec<PathBuf>, reserve: Amount) -> Rig {
+        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve };
+        Rig::with_limits(dirs, limits, |_, real| Box::new(real))
+    }
+
     /// A volume over directories, with a limit for each and wrapped disks.
     pub fn build(dirs: Vec<PathBuf>, limit: Amount, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
-        let limits = DiskLimits { limit, reserve: Amount::Percent(2.0) };
+        Rig::with_limits(dirs, DiskLimits { limit, reserve: Amount::Percent(2.0) }, wrap)
+    }
+
+    fn with_limits(dirs: Vec<PathBuf>, limits: DiskLimits, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
         let disks = dirs.iter().enumerate().map(|(n, dir)| {
             let root = std::fs::File::open(dir).expect("a disk's directory");
             Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
