@@ -11,8 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use fuser::{InitFlags, KernelConfig, Session, SessionACL};
 use rustix::fs::{Mode, OFlags};
@@ -23,7 +24,11 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use super::notifier::EvictedNames;
 use super::{Glue, GlueSettings, WANTED};
 use crate::fs::CacheFs;
+use crate::procfs;
 use crate::procfs::mountinfo::{self, FS_TYPE};
+
+/// How long a mount point may take to answer before its daemon counts as gone.
+const STALE_MOUNT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -173,23 +178,40 @@ fn receive_fd(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(fds.flatten().next())
 }
 
-/// Takes away what a daemon that died left at the mount point, which would answer `ENOTCONN` to everybody. The mount
-/// table says whether a kvspan mount is there; the path itself is asked only for the file system's number.
+/// Takes away what a daemon that died left at the mount point: a mount that answers `ENOTCONN` to everybody, or to nobody
+/// while a thread of its daemon is stuck. Who serves it is read from `/proc`, without touching the path; only where the
+/// kernel does not tell is the path asked, by a thread that may wait.
 ///
 /// # Errors
 /// `EBUSY` when a living daemon serves a volume there, or what the unmount said.
 pub fn clear_stale_mount(mountpoint: &Path) -> io::Result<()> {
     let mounts = mountinfo::read()?;
-    let is_ours = |mounts: &[mountinfo::Mount]| {
-        mountinfo::topmost(mounts, mountpoint).is_some_and(|mount| mount.fs_type == FS_TYPE)
-    };
-    if !is_ours(&mounts) {
+    let Some(mount) = mountinfo::topmost(&mounts, mountpoint).filter(|mount| mount.fs_type == FS_TYPE) else {
         return Ok(());
+    };
+    let server = mount.connection().and_then(procfs::fuse_server);
+    if let Some(pid) = server {
+        let text = format!("the daemon with pid {pid} has a volume mounted there already");
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
     }
-    match rustix::fs::statvfs(mountpoint) {
-        Err(Errno::NOTCONN) => unmount(mountpoint, true),
-        _ => Err(io::Error::new(io::ErrorKind::ResourceBusy, "a kvspan volume is mounted there already")),
+    if asked(mountpoint, STALE_MOUNT_PATIENCE).is_some_and(|answer| answer != Err(Errno::NOTCONN)) {
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, "a volume is mounted there already"));
     }
+    log::info!("'{}' is the mount of a daemon that has died; it is taken away", mountpoint.display());
+    // FORCE ends the connection, and with it every request that nobody will answer.
+    let _ = rustix::mount::unmount(mountpoint, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+    match unmount(mountpoint, true) {
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
+        done => done,
+    }
+}
+
+/// What the file system at a path answers, if it does within the time.
+fn asked(path: &Path, patience: Duration) -> Option<std::result::Result<(), Errno>> {
+    let (tell, hear) = mpsc::channel();
+    let path = path.to_path_buf();
+    std::thread::spawn(move || tell.send(rustix::fs::statvfs(&path).map(drop)));
+    hear.recv_timeout(patience).ok()
 }
 
 /// Unmounts; `lazily` detaches a mount that is in use from the tree and lets its users finish.
