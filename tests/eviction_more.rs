@@ -217,7 +217,8 @@ fn stat_unlink_and_create_of_the_same_names_by_many_never_mix_files_up() {
                         1 => drop(rig.unlink(&name)),
                         _ => {
                             if let Ok(bytes) = rig.load(&name) {
-                                assert!(bytes.is_empty() || bytes == name.as_bytes(), "{name} read {bytes:?}");
+                                // A file that is being written is read as far as it is.
+                                assert!(name.as_bytes().starts_with(&bytes), "{name} read {bytes:?}");
                             }
                         }
                     }
