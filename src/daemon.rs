@@ -62,7 +62,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     let fs = Arc::new(CacheFs::new(Arc::clone(&volume), config.options.statfs, monitor));
     let mounted = mount(&config, &fs)?;
     fs.monitor().set_io_mode(if mounted.passthrough() { IoMode::Passthrough } else { IoMode::Daemon });
-    spawn("notifier", mounted.notifier(evicted))?;
+    spawn("notifier", mounted.notifier(evicted).map_err(|error| mount_error(&config, &error))?)?;
     let ended = events.clone();
     spawn("session", move || drop(ended.send(Event::SessionEnded(mounted.run()))))?;
     spawn_recovery(&fs)?;
@@ -129,7 +129,6 @@ fn open_volume(
         policy: config.options.placement,
         io_timeout: deadline(config.options.io_timeout),
         temp_ttl: config.options.temp_ttl,
-        entry_ttl: config.options.entry_ttl,
         high_percent: config.options.high,
         low_percent: config.options.low,
     };

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -51,16 +51,14 @@ pub struct VolumeSettings {
     pub io_timeout: Duration,
     /// A younger temp file is never a victim; 0: no temp file is.
     pub temp_ttl: Duration,
-    /// How long the kernel may believe a name that it was told: an evicted one is then no longer worth a word.
-    pub entry_ttl: Duration,
     /// Eviction begins above this share of a disk's bound.
     pub high_percent: f64,
     /// It ends below this one.
     pub low_percent: f64,
 }
 
-/// Is told the directory and name of every file that was evicted.
-pub type OnEvicted = Box<dyn Fn(Ino, &[u8]) + Send + Sync>;
+/// Is told the inode of every file that was evicted and that the kernel may still know.
+pub type OnEvicted = Box<dyn Fn(Ino) + Send + Sync>;
 
 /// N disks and the index over them.
 pub struct Volume {
@@ -72,8 +70,6 @@ pub struct Volume {
     tree: RwLock<()>,
     shared: Mutex<Shared>,
     on_evicted: OnEvicted,
-    /// When a listing last told the kernel names, in nanoseconds since the epoch.
-    listed_ns: AtomicI64,
     counters: Counters,
 }
 
@@ -158,7 +154,6 @@ impl Volume {
             tree: RwLock::new(()),
             shared: Mutex::new(shared),
             on_evicted,
-            listed_ns: AtomicI64::new(0),
             counters: Counters::default(),
         })
     }

@@ -103,11 +103,10 @@ impl Rig {
             policy: PlacementPolicy::Rendezvous,
             io_timeout: Duration::from_secs(5),
             temp_ttl: Duration::from_secs(3600),
-            entry_ttl: Duration::from_secs(5),
             high_percent: 95.0,
             low_percent: 90.0,
         };
-        let volume = Volume::new(settings, disks.collect(), Box::new(|_, _| {})).expect("a volume");
+        let volume = Volume::new(settings, disks.collect(), Box::new(|_| {})).expect("a volume");
         let volume = Arc::new(volume);
         for n in 0..dirs.len() {
             volume.refresh_room(DiskNo(n as u8));
