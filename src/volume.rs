@@ -421,8 +421,11 @@ impl Volume {
         (parent != Ino::ROOT).then(|| self.tree.read())
     }
 
-    /// Locks the name that an inode has now.
+    /// Locks the name that an inode has now. The root has none.
     fn lock_entry(&self, ino: Ino) -> Result<(Entry, Vec<u8>, NameGuard<'_>)> {
+        if ino == Ino::ROOT {
+            return Err(Error::IsDirectory);
+        }
         loop {
             let (parent, name) = self.entry_name(ino)?;
             let guard = self.names.lock(parent, &name)?;
