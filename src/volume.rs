@@ -212,7 +212,9 @@ impl Volume {
         };
         let counter = if found.is_some() { &self.counters.hits } else { &self.counters.misses };
         counter.fetch_add(1, Ordering::Relaxed);
-        found.ok_or(Error::NotFound)
+        let entry = found.ok_or(Error::NotFound)?;
+        // The kernel takes the size from this answer, also while somebody writes.
+        Ok(self.attributes(entry.ino).unwrap_or(entry))
     }
 
     fn lookup_unscanned(&self, parent: Ino, name: EntryName<'_>, now: i64) -> Result<Option<Entry>> {
@@ -247,6 +249,21 @@ impl Volume {
             entry.attr = self.refresh(&entry, &fd)?;
         }
         Ok(entry)
+    }
+
+    /// Reads the sizes of the files in a directory that are being written, before a listing shows them: the kernel
+    /// takes a listed size for the file's, and would end reads there.
+    pub fn refresh_writers(&self, dir: Ino) {
+        let writers: Vec<Ino> = {
+            let shared = self.shared.lock();
+            let written = shared.open.iter().filter(|(_, open)| open.writers > 0).map(|(ino, _)| *ino);
+            written.filter(|ino| shared.index.get(*ino).is_some_and(|entry| entry.parent == dir)).collect()
+        };
+        for ino in writers {
+            if let Err(error) = self.attributes(ino) {
+                log::debug!("a file that is being written cannot be asked for its size: {error}");
+            }
+        }
     }
 
     /// Reads the attributes of an open file from its disk into the index.
