@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
@@ -126,10 +126,11 @@ pub struct NewOwner {
     pub mode: u16,
 }
 
-/// Nanoseconds since the epoch.
+/// Nanoseconds since the epoch by the clock that file systems take their times from. A finer one would show a new
+/// file's times a few milliseconds ahead of those that the disk gives it, and they would then go back.
 pub(crate) fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
 impl Volume {
