@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
@@ -122,10 +122,11 @@ pub struct NewOwner {
     pub mode: u16,
 }
 
-/// Nanoseconds since the epoch.
+/// Nanoseconds since the epoch by the clock that file systems take their times from. A finer one would show a new
+/// file's times a few milliseconds ahead of those that the disk gives it, and they would then go back.
 pub(crate) fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
 impl Volume {
@@ -207,7 +208,9 @@ impl Volume {
         };
         let counter = if found.is_some() { &self.counters.hits } else { &self.counters.misses };
         counter.fetch_add(1, Ordering::Relaxed);
-        found.ok_or(Error::NotFound)
+        let entry = found.ok_or(Error::NotFound)?;
+        // The kernel takes the size from this answer, also while somebody writes.
+        Ok(self.attributes(entry.ino).unwrap_or(entry))
     }
 
     fn lookup_unscanned(&self, parent: Ino, name: EntryName<'_>, now: i64) -> Result<Option<Entry>> {
@@ -242,6 +245,21 @@ impl Volume {
             entry.attr = self.refresh(&entry, &fd)?;
         }
         Ok(entry)
+    }
+
+    /// Reads the sizes of the files in a directory that are being written, before a listing shows them: the kernel
+    /// takes a listed size for the file's, and would end reads there.
+    pub fn refresh_writers(&self, dir: Ino) {
+        let writers: Vec<Ino> = {
+            let shared = self.shared.lock();
+            let written = shared.open.iter().filter(|(_, open)| open.writers > 0).map(|(ino, _)| *ino);
+            written.filter(|ino| shared.index.get(*ino).is_some_and(|entry| entry.parent == dir)).collect()
+        };
+        for ino in writers {
+            if let Err(error) = self.attributes(ino) {
+                log::debug!("a file that is being written cannot be asked for its size: {error}");
+            }
+        }
     }
 
     /// Reads the attributes of an open file from its disk into the index.
@@ -416,8 +434,11 @@ impl Volume {
         (parent != Ino::ROOT).then(|| self.tree.read())
     }
 
-    /// Locks the name that an inode has now.
+    /// Locks the name that an inode has now. The root has none.
     fn lock_entry(&self, ino: Ino) -> Result<(Entry, Vec<u8>, NameGuard<'_>)> {
+        if ino == Ino::ROOT {
+            return Err(Error::IsDirectory);
+        }
         loop {
             let (parent, name) = self.entry_name(ino)?;
             let guard = self.names.lock(parent, &name)?;

@@ -464,6 +464,13 @@ impl Volume {
         shared.index.get(ino).ok_or(Error::Stale)
     }
 
+    /// The root has no name that could be locked, and cannot go.
+    fn root_fd(&self) -> Result<Arc<OwnedFd>> {
+        let root = self.shared.lock().index.get(Ino::ROOT).ok_or(Error::Stale)?;
+        let opened = self.disk(root.disk)?.io.open_dir(b"");
+        opened.map(Arc::new).map_err(|e| Error::disk(root.disk, e))
+    }
+
     /// An fd of a file for one operation: one that is open already, or a new one.
     ///
     /// # Errors
@@ -475,6 +482,9 @@ impl Volume {
         };
         if let Some(fd) = shared_fd {
             return Ok(fd);
+        }
+        if ino == Ino::ROOT {
+            return self.root_fd();
         }
         let _tree = self.tree_if_nested(ino);
         let (entry, _, _guard) = self.lock_entry(ino)?;

@@ -32,8 +32,7 @@ fn a_tree_copied_by_cp_tar_and_rsync_is_the_same(io: Io) {
     let rig = Rig::mounted(3, io);
     let top = rig.outside("");
     shell(&top, &format!("mkdir src; cd src; {TREE}")).ok();
-    shell(&top, "cp -a src/a mnt/cp; tar -C src -cf - a | tar -C mnt -xf -; cp -a mnt/cp back; tar -C mnt -cf t.tar a")
-        .ok();
+    shell(&top, "cp -a src/a mnt/cp; tar -C src --format=pax -cf - a | tar -C mnt -xf -; cp -a mnt/cp back; tar -C mnt --format=pax -cf t.tar a").ok();
     shell(
         &top,
         "mkdir un; tar -C un -xf t.tar; tar -C mnt -cf mnt/inside.tar a; tar -C mnt -df t.tar; tar -tf mnt/inside.tar",
@@ -42,8 +41,9 @@ fn a_tree_copied_by_cp_tar_and_rsync_is_the_same(io: Io) {
     for copy in ["mnt/cp", "mnt/a", "back", "un/a"] {
         shell(&top, &format!("diff -r src/a {copy}")).ok();
         let list = |dir: &str| {
-            let script =
-                format!("cd {dir}; find . -printf '%P %y %m %U %G %T@ ' -type f -printf '%s' -o -printf '\\n' | sort");
+            let script = format!(
+                "cd {dir}; find . -type f -printf '%P %m %U %G %T@ %s\\n' -o -printf '%P %m %U %G %T@\\n' | sort"
+            );
             shell(&top, &script).ok().to_string()
         };
         assert_eq!(list(copy), list("src/a"), "{copy}");

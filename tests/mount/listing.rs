@@ -218,7 +218,7 @@ fn tools_list_what_is_there() {
         .collect();
     assert_eq!(listed, odd.iter().map(|name| name.to_vec()).collect());
     assert_eq!(
-        shell(&rig.mountpoint(), "find . -type f -print0 | tr -cd '\\0' | wc -c; rm -- *; ls -A").ok().trim(),
+        shell(&rig.mountpoint(), "find . -type f -print0 | tr -cd '\\0' | wc -c; rm -- * ...; ls -A").ok().trim(),
         "7"
     );
 }

@@ -24,10 +24,9 @@ fn room(rig: &Rig) -> StatVfs {
 /// A volume whose disks are directories of file systems of 256 MiB each.
 fn on_tmpfs(file_systems: usize, dirs: usize, options: &str) -> Rig {
     let mut rig = Rig::bare();
-    for n in 0..file_systems {
-        let dir = rig.tmpfs(&format!("t{n}"), "256M");
-        rig.use_disks(&(0..dirs).map(|d| dir.join(format!("d{d}"))).collect::<Vec<_>>());
-    }
+    let mounted: Vec<_> = (0..file_systems).map(|n| rig.tmpfs(&format!("t{n}"), "256M")).collect();
+    let disks: Vec<_> = mounted.iter().flat_map(|dir| (0..dirs).map(|d| dir.join(format!("d{d}")))).collect();
+    rig.use_disks(&disks);
     rig.mount(options);
     rig
 }
