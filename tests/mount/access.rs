@@ -105,7 +105,8 @@ fn a_write_by_another_user_takes_setuid_away(io: Io) {
     let rig = shared(io);
     let dirs = [rig.mountpoint(), rig.outside("bare")];
     fs::create_dir(&dirs[1]).expect("a directory");
-    let script = "chmod 777 .; echo x > w; echo x > t; echo x > c; echo x > g; chmod 4777 w t; chmod 6777 c; chmod 2767 g";
+    let script =
+        "chmod 777 .; echo x > w; echo x > t; echo x > c; echo x > g; chmod 4777 w t; chmod 6777 c; chmod 2767 g";
     for dir in &dirs {
         shell(dir, script).ok();
         shell_as(ALICE, ALICE, dir, "echo y >> w; truncate -s 0 t; echo y >> c; echo y >> g").ok();
@@ -132,12 +133,35 @@ fn permission_is_denied_where_ext4_denies_it() {
         shell(dir, make).ok();
     }
     let attempts = [
-        "cat secret", "cat readable", "echo x >> readable", "echo x > secret", "cat closed/f", "ls closed",
-        "stat closed/f", "rm -f own/f", "echo x > own/g", "mv own/f own/g", "rm -f sticky/f", "mv sticky/f sticky/g",
-        "mv readable sticky/f", "echo x >> sticky/f", "chmod 777 readable", "chown 12345 readable", "touch readable",
-        "touch -d @5 readable", "truncate -s 0 readable", "rmdir own", "mkdir own/d", "mkdir new; rmdir new",
-        "mv readable moved; mv moved readable", "setfattr -n user.a -v b readable", "getfattr -n user.a readable",
-        "cd closed", "test -w readable", "test -r secret", "test -x own",
+        "cat secret",
+        "cat readable",
+        "echo x >> readable",
+        "echo x > secret",
+        "cat closed/f",
+        "ls closed",
+        "stat closed/f",
+        "rm -f own/f",
+        "echo x > own/g",
+        "mv own/f own/g",
+        "rm -f sticky/f",
+        "mv sticky/f sticky/g",
+        "mv readable sticky/f",
+        "echo x >> sticky/f",
+        "chmod 777 readable",
+        "chown 12345 readable",
+        "touch readable",
+        "touch -d @5 readable",
+        "truncate -s 0 readable",
+        "rmdir own",
+        "mkdir own/d",
+        "mkdir new; rmdir new",
+        "mv readable moved; mv moved readable",
+        "setfattr -n user.a -v b readable",
+        "getfattr -n user.a readable",
+        "cd closed",
+        "test -w readable",
+        "test -r secret",
+        "test -x own",
     ];
     for attempt in attempts {
         let [ours, wanted] = [0, 1].map(|n| shell_as(ALICE, ALICE, &dirs[n], attempt));

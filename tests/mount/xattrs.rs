@@ -74,7 +74,11 @@ fn kvspan_attributes_are_listed_and_tell_where_a_file_is() {
             fs::rename(rig.path("f"), rig.path(&name)).expect("a rename");
         }
         let path = rig.path(&name);
-        let disk = status["disks"].as_array().expect("disks").iter().find(|disk| disk["path"] == owner.to_str().expect("UTF-8"));
+        let disk = status["disks"]
+            .as_array()
+            .expect("disks")
+            .iter()
+            .find(|disk| disk["path"] == owner.to_str().expect("UTF-8"));
         let uuid = disk.expect("the disk")["uuid"].as_str().expect("a UUID");
         let of = |name: &str| get(&path, &format!("user.kvspan.{name}")).expect(name);
         assert_eq!((of("disk_uuid").as_str(), of("disk_path")), (uuid, owner.display().to_string()));
