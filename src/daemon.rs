@@ -82,7 +82,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     if !config.options.read_only && !config.options.atime_interval.is_zero() {
         volume.flush_recency(true, Some(Instant::now() + config.options.stop_timeout));
     }
-    if end.is_ok() {
+    if end.is_ok() && !config.options.read_only {
         records::close(&volume, deadline(config.options.stop_timeout));
     }
     log::info!("unmounted {}", config.mountpoint.display());

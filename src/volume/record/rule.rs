@@ -14,7 +14,7 @@ use uuid::Uuid;
 pub const MARGIN_NS: i64 = 2_000_000_000;
 /// Handles that are listed at most; the others hold the safe time back.
 pub const LISTED_MAX: usize = 1_024;
-/// After a boot the clock may be behind what it was before it: files may be that much younger than the record.
+/// Where the clock is behind what it was before the boot: how much younger than the record files may be.
 const BOOT_SLACK_NS: i64 = 120_000_000_000;
 /// Windows that are kept apart; more are taken together, which removes more and never less.
 const WINDOWS_MAX: usize = 16;
@@ -267,7 +267,9 @@ pub fn take_over(before: Option<&Before>, life: &Life, start: Clock) -> (Ledger,
         ledger.look(start);
         return (ledger, removal);
     }
-    let slack = if before.life.boot == life.boot { MARGIN_NS } else { BOOT_SLACK_NS };
+    // A machine that started before the record was written has a wrong clock.
+    let is_behind = before.life.boot != life.boot && start.offset() < old.latest_ns;
+    let slack = if is_behind { BOOT_SLACK_NS } else { MARGIN_NS };
     let until_ns = start.wall_ns.max(old.latest_ns.saturating_add(slack));
     removal.add(Window { from_ns: old.safe_ns, until_ns }, &old.listed);
     (fresh, removal)

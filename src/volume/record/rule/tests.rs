@@ -53,7 +53,7 @@ fn a_mount_removes_what_the_one_before_may_have_lost() {
     type Change = fn(&mut Life);
     type Row = (&'static str, Option<Before>, Change, Clock, &'static [(i64, i64)], Vec<FileId>, i64);
     #[rustfmt::skip]
-    let table: [Row; 12] = [
+    let table: [Row; 14] = [
         ("no record", None, none, at(200), &[], vec![], 198),
         ("clean", Some(before(true)), none, at(200), &[], vec![], 198),
         ("clean, another boot", Some(before(true)), |l| *l = life(2, 9), at(200), &[], vec![], 198),
@@ -61,6 +61,8 @@ fn a_mount_removes_what_the_one_before_may_have_lost() {
         ("killed, and the clock is behind", Some(before(false)), none, at(50), &[], vec![], 48),
         ("another mount instance", Some(before(false)), |l| *l = life(1, 2), at(200), &[(100, 200)], vec![id(3, 1)], 198),
         ("another boot", Some(before(false)), |l| *l = life(2, 1), at(900), &[(100, 900)], vec![id(3, 1)], 898),
+        ("another boot soon after", Some(before(false)), |l| *l = life(2, 1), clock(140, 5), &[(100, 140)], vec![id(3, 1)], 138),
+        ("another boot, and it seems to be older than the record", Some(before(false)), |l| *l = life(2, 1), clock(140, 15), &[(100, 250)], vec![id(3, 1)], 138),
         ("another boot, and the clock is behind", Some(before(false)), |l| *l = life(2, 1), at(-5000), &[(100, 250)], vec![id(3, 1)], -5002),
         ("the boot is not known", Some(before(false)), |l| l.boot = None, at(900), &[(100, 900)], vec![id(3, 1)], 898),
         ("the mount is not known", Some(before(false)), |l| l.mount = None, at(200), &[(100, 200)], vec![id(3, 1)], 198),
