@@ -25,6 +25,7 @@ use crate::fs::monitor::Monitor;
 use crate::fuse::GlueSettings;
 use crate::fuse::notifier;
 use crate::fuse::session::{self, MountSettings, MountedSession};
+use crate::procfs;
 use crate::ready::Ready;
 use crate::status::{self, DiskState, IoMode};
 use crate::sys;
@@ -32,7 +33,10 @@ use crate::volume::attr::DiskNo;
 use crate::volume::disk::real::RealDisk;
 use crate::volume::disk::{Disk, DiskLimits};
 use crate::volume::identity::{self, DiskAtStart};
+use crate::volume::record::RecordSettings;
 use crate::volume::{OnEvicted, Volume, VolumeSettings, recovery};
+
+mod records;
 
 /// What ends a daemon.
 enum Event {
@@ -69,6 +73,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     if !config.options.read_only {
         spawn_evictors(&volume)?;
         spawn_recency(&volume, config.options.atime_interval)?;
+        records::keep(&volume, config.options.sync_interval)?;
     }
     wait_until_it_answers(&config)?;
     log::info!("mounted {} at {}", config.source, config.mountpoint.display());
@@ -76,6 +81,9 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     let end = serve(&config, &inbox);
     if !config.options.read_only && !config.options.atime_interval.is_zero() {
         volume.flush_recency(true, Some(Instant::now() + config.options.stop_timeout));
+    }
+    if end.is_ok() && !config.options.read_only {
+        records::close(&volume, deadline(config.options.stop_timeout));
     }
     log::info!("unmounted {}", config.mountpoint.display());
     drop(locks);
@@ -134,6 +142,7 @@ fn open_volume(
     };
     let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;
+    volume.open_records(RecordSettings { boot: procfs::boot_id(), sync_interval: config.options.sync_interval });
     for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
         volume.refresh_room(no);
     }

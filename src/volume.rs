@@ -36,7 +36,9 @@ pub mod identity;
 pub mod index;
 pub mod name;
 pub mod placement;
+pub mod power;
 pub mod recency;
+pub mod record;
 pub mod recovery;
 pub mod report;
 pub mod room;
@@ -90,6 +92,8 @@ struct OpenFile {
     writers: u32,
     fd: Arc<OwnedFd>,
     writable: bool,
+    /// When it was first opened for writing, of those who write now.
+    written_since: record::rule::Clock,
 }
 
 /// What the volume has done since it was opened.
@@ -99,6 +103,7 @@ struct Counters {
     misses: AtomicU64,
     adopted: AtomicU64,
     shadows: AtomicU64,
+    removed: AtomicU64,
     evicted_files: AtomicU64,
     evicted_bytes: AtomicU64,
 }
@@ -314,6 +319,9 @@ impl Volume {
             FoundKind::Dir => Kind::Dir,
             FoundKind::Foreign | FoundKind::Unknown => return false,
         };
+        if self.is_lost(no, (parent, name), stat) {
+            return false;
+        }
         let away = kind == Kind::File && self.owner(name.as_bytes()) != Some(no);
         let known = {
             let mut shared = self.shared.lock();
