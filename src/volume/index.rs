@@ -23,6 +23,7 @@ mod order;
 mod owners;
 mod recency;
 mod slab;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub use namespace::{InsertError, RenameError};
 use owners::Owners;
 pub use recency::Coldest;
 use slab::{NIL, ROOT_SLOT, Slab, Slot, flag, make_ino};
+pub use sweep::Placing;
 use table::Table;
 
 /// What a new entry starts with.
