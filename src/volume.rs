@@ -38,6 +38,7 @@ pub mod name;
 pub mod placement;
 pub mod recency;
 pub mod recovery;
+mod rename;
 pub mod report;
 pub mod room;
 
@@ -335,24 +336,6 @@ impl Volume {
                 self.counters.shadows.fetch_add(1, Ordering::Relaxed);
                 false
             }
-        }
-    }
-
-    /// A directory seen on a second disk: attributes are the owner's copy's (else the lowest UUID's), times the
-    /// latest of all.
-    fn adopt_dir_copy(&self, no: DiskNo, known: &Entry, name: EntryName<'_>, stat: &FoundStat) {
-        let owner = self.owner(name.as_bytes());
-        let lower_id = || self.disks.get(no.index()).map(|d| d.id) < self.disks.get(known.disk.index()).map(|d| d.id);
-        let leads = known.disk != no && (owner == Some(no) || (owner != Some(known.disk) && lower_id()));
-        let mut attr = if leads { stat.attr } else { known.attr };
-        attr.mtime_ns = known.attr.mtime_ns.max(stat.attr.mtime_ns);
-        attr.ctime_ns = known.attr.ctime_ns.max(stat.attr.ctime_ns);
-        let mut shared = self.shared.lock();
-        let set = shared.index.dir_disks(known.ino) | (1 << no.0);
-        shared.index.set_dir_disks(known.ino, set);
-        shared.index.set_attr(known.ino, attr);
-        if leads {
-            shared.index.set_disk(known.ino, no);
         }
     }
 
