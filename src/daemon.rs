@@ -128,7 +128,8 @@ fn open_volume(
         id: volume_id,
         policy: config.options.placement,
         io_timeout: deadline(config.options.io_timeout),
-        temp_ttl: config.options.temp_ttl,
+        // A mount that only reads removes nothing, orphans neither.
+        temp_ttl: if config.options.read_only { Duration::ZERO } else { config.options.temp_ttl },
         entry_ttl: config.options.entry_ttl,
         high_percent: config.options.high,
         low_percent: config.options.low,

@@ -35,6 +35,7 @@ pub mod files;
 pub mod identity;
 pub mod index;
 pub mod name;
+mod orphans;
 pub mod placement;
 pub mod recency;
 pub mod recovery;
@@ -76,6 +77,7 @@ pub struct Volume {
     /// When a listing last told the kernel names, in nanoseconds since the epoch.
     listed_ns: AtomicI64,
     counters: Counters,
+    orphans: orphans::Orphans,
 }
 
 /// Rank 1: the index and the files that are open.
@@ -143,11 +145,12 @@ impl Volume {
         let root = root_attr(&disks)?;
         let placement = Placement::new(&ids).map_err(|_| Error::Invalid)?;
         let mut index = Index::new(disks.len(), root);
-        index.set_dir_disks(Ino::ROOT, all_disks(disks.len()));
+        let disk_count = disks.len();
+        index.set_dir_disks(Ino::ROOT, all_disks(disk_count));
         let shared = Shared {
             index,
             open: HashMap::new(),
-            writers: vec![0; disks.len()],
+            writers: vec![0; disk_count],
             sizes: ObjectSizes::default(),
             recent: Vec::new(),
         };
@@ -161,6 +164,7 @@ impl Volume {
             on_evicted,
             listed_ns: AtomicI64::new(0),
             counters: Counters::default(),
+            orphans: orphans::Orphans::new(disk_count),
         })
     }
 

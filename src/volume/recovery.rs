@@ -134,8 +134,13 @@ impl Volume {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::disk(no, error)),
         };
+        if self.remove_orphan(no, bytes, &path, &stat) {
+            return Ok(None);
+        }
         if !self.adopt(no, dir, entry_name, &stat) {
-            disk.count_foreign();
+            if stat.kind == FoundKind::Foreign {
+                disk.count_foreign();
+            }
             return Ok(None);
         }
         Ok(self.find(dir, entry_name).map(|entry| (entry.ino, entry.kind)))
