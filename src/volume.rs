@@ -42,6 +42,7 @@ pub mod recovery;
 mod rename;
 pub mod report;
 pub mod room;
+pub mod shadows;
 
 /// What a file system of the volume's size needs to know of itself besides its disks.
 pub struct VolumeSettings {
@@ -77,6 +78,7 @@ pub struct Volume {
     /// When a listing last told the kernel names, in nanoseconds since the epoch.
     listed_ns: AtomicI64,
     counters: Counters,
+    shadows: shadows::Shadows,
     orphans: orphans::Orphans,
 }
 
@@ -105,7 +107,6 @@ struct Counters {
     hits: AtomicU64,
     misses: AtomicU64,
     adopted: AtomicU64,
-    shadows: AtomicU64,
     evicted_files: AtomicU64,
     evicted_bytes: AtomicU64,
 }
@@ -164,6 +165,7 @@ impl Volume {
             on_evicted,
             listed_ns: AtomicI64::new(0),
             counters: Counters::default(),
+            shadows: shadows::Shadows::new(),
             orphans: orphans::Orphans::new(disk_count),
         })
     }
@@ -310,6 +312,8 @@ impl Volume {
         let known = {
             let mut shared = self.shared.lock();
             match shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino)) {
+                // The name was taken away, and this copy of it goes with it.
+                None if kind == Kind::File && self.shadows.is_doomed(no, (parent, name), stat) => return false,
                 None => {
                     // A clock that was set back must not make a file the last to go.
                     let attr = Attr { atime_ns: stat.attr.atime_ns.min(now_ns()), ..stat.attr };
@@ -335,37 +339,12 @@ impl Volume {
                 true
             }
             (Kind::File, Kind::File) if known.disk == no => true,
-            (Kind::File, Kind::File) => self.adopt_second_copy(no, &known, stat, away),
+            (Kind::File, Kind::File) => self.adopt_second_copy(no, name, &known, stat, away),
             _ => {
-                self.counters.shadows.fetch_add(1, Ordering::Relaxed);
+                self.shadows.conflict(no, (parent, name));
                 false
             }
         }
-    }
-
-    /// Two copies of a name (DESIGN.md section 4): the later birth wins, then the later change, then the owner's.
-    /// A file that has been used through this mount is newer than anything a scan finds.
-    fn adopt_second_copy(&self, no: DiskNo, known: &Entry, stat: &FoundStat, away: bool) -> bool {
-        self.counters.shadows.fetch_add(1, Ordering::Relaxed);
-        if known.pinned || known.writing || known.lookups > 0 {
-            return false;
-        }
-        let Some(path) = self.path(known.ino) else {
-            return false;
-        };
-        let Ok(other) = self.disk(known.disk).and_then(|d| d.io.stat(&path).map_err(|e| Error::disk(known.disk, e)))
-        else {
-            return false;
-        };
-        let newcomer = (stat.birth_ns, stat.attr.mtime_ns, !away);
-        if newcomer <= (other.birth_ns, other.attr.mtime_ns, !known.away) {
-            return false;
-        }
-        let mut shared = self.shared.lock();
-        shared.index.set_disk(known.ino, no);
-        shared.index.set_attr(known.ino, stat.attr);
-        shared.index.set_away(known.ino, away);
-        true
     }
 
     fn numbered(&self) -> impl Iterator<Item = (DiskNo, &Disk)> {

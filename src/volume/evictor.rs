@@ -264,6 +264,7 @@ impl Volume {
                 Err(Error::disk(entry.disk, error))
             }
             _ => {
+                self.drop_shadows((entry.parent, entry_name), None);
                 self.count_evicted(entry);
                 self.tell_kernel(entry, name);
                 Ok(true)

@@ -302,7 +302,10 @@ impl Volume {
             shared.changed_dir(parent, now_ns());
         }
         match disk.io.unlink(&path) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.drop_shadows(place, None);
+                Ok(())
+            }
             Err(error) if is_gone(&error) => Err(Error::NotFound),
             Err(error) => {
                 self.put_back(place, &entry);

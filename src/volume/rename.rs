@@ -70,6 +70,8 @@ impl Volume {
             // Two copies now; the younger one, ours, wins at every later scan.
             log::warn!("disk {}: the replaced copy of {:?} stays: {error}", target.disk.0, lossy(&new_path));
         }
+        self.drop_shadows(from, None);
+        self.drop_shadows(to, Some(source.disk));
         Ok(())
     }
 

@@ -44,11 +44,6 @@ impl Volume {
         self.counters.adopted.load(Ordering::Relaxed)
     }
 
-    /// Second copies of a name that were come across: they are never served.
-    pub fn shadows(&self) -> u64 {
-        self.counters.shadows.load(Ordering::Relaxed)
-    }
-
     /// The disks as status shows them, in configured order.
     pub fn disk_reports(&self) -> Vec<status::Disk> {
         let capacity = self.capacity();
