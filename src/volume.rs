@@ -39,6 +39,7 @@ mod orphans;
 pub mod placement;
 pub mod recency;
 pub mod recovery;
+mod removed;
 mod rename;
 pub mod report;
 pub mod room;
@@ -80,6 +81,7 @@ pub struct Volume {
     counters: Counters,
     shadows: shadows::Shadows,
     orphans: orphans::Orphans,
+    removed: removed::Removed,
 }
 
 /// Rank 1: the index and the files that are open.
@@ -167,6 +169,7 @@ impl Volume {
             counters: Counters::default(),
             shadows: shadows::Shadows::new(),
             orphans: orphans::Orphans::new(disk_count),
+            removed: removed::Removed::new(disk_count),
         })
     }
 
@@ -308,6 +311,9 @@ impl Volume {
             FoundKind::Dir => Kind::Dir,
             FoundKind::Foreign | FoundKind::Unknown => return false,
         };
+        if kind == Kind::File && self.is_outdated(no, (parent, name), stat) {
+            return false;
+        }
         let away = kind == Kind::File && self.owner(name.as_bytes()) != Some(no);
         let known = {
             let mut shared = self.shared.lock();

@@ -174,6 +174,10 @@ impl Volume {
         source: &Entry,
         target: Option<&Entry>,
     ) -> Result<()> {
+        if self.misses_a_disk() {
+            // Its copy could not follow, and would bring the old name back.
+            return Err(Error::CrossDisk);
+        }
         let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
         let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
         if new_path.strip_prefix(&old_path[..]).is_some_and(|rest| rest.first() == Some(&b'/')) {

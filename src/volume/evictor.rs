@@ -264,7 +264,7 @@ impl Volume {
                 Err(Error::disk(entry.disk, error))
             }
             _ => {
-                self.drop_shadows((entry.parent, entry_name), None);
+                self.name_evicted((entry.parent, entry_name), entry);
                 self.count_evicted(entry);
                 self.tell_kernel(entry, name);
                 Ok(true)

@@ -303,7 +303,7 @@ impl Volume {
         }
         match disk.io.unlink(&path) {
             Ok(()) => {
-                self.drop_shadows(place, None);
+                self.name_removed(place);
                 Ok(())
             }
             Err(error) if is_gone(&error) => Err(Error::NotFound),

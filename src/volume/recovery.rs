@@ -44,6 +44,9 @@ pub fn scan_disk(volume: &Volume, no: DiskNo, stop: &dyn Fn() -> bool) -> Result
     }
     volume.order_by_last_use(no);
     volume.disk(no)?.set_scanned();
+    if report.unreadable == 0 {
+        volume.removed_applied(no);
+    }
     Ok(report)
 }
 

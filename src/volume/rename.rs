@@ -70,8 +70,7 @@ impl Volume {
             // Two copies now; the younger one, ours, wins at every later scan.
             log::warn!("disk {}: the replaced copy of {:?} stays: {error}", target.disk.0, lossy(&new_path));
         }
-        self.drop_shadows(from, None);
-        self.drop_shadows(to, Some(source.disk));
+        self.name_published(from, to, source.disk);
         Ok(())
     }
 
@@ -122,6 +121,8 @@ impl Volume {
         }
         shared.changed_dir(from.0, now);
         shared.changed_dir(to.0, now);
+        drop(shared);
+        self.names_exchanged(from, to, no);
         Ok(())
     }
 }
