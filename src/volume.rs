@@ -42,6 +42,7 @@ pub mod recovery;
 mod removed;
 mod rename;
 pub mod report;
+pub mod rescan;
 pub mod room;
 pub mod shadows;
 

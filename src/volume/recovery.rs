@@ -22,13 +22,15 @@ pub struct ScanReport {
     pub unreadable: u64,
 }
 
-/// Scans one disk to its end and marks it scanned, if every directory could be read.
+/// Scans one disk to its end and marks it scanned. What lies in a directory below the root that could not be read is a
+/// miss until a rescan can read it.
 ///
 /// `stop` is asked between batches; a scan that was stopped marks nothing.
 ///
 /// # Errors
 /// What the disk said about its own root directory.
 pub fn scan_disk(volume: &Volume, no: DiskNo, stop: &dyn Fn() -> bool) -> Result<ScanReport> {
+    let _alone = volume.disk(no)?.begin_scan();
     let mut report = ScanReport::default();
     let mut pending: Vec<Ino> = vec![Ino::ROOT];
     while let Some(dir) = pending.pop() {
@@ -86,7 +88,7 @@ fn scan_dir(
 
 impl Volume {
     /// Starts to list a directory of a disk; `None` when the disk has no copy of it.
-    fn open_listing(&self, no: DiskNo, dir: Ino) -> Result<Option<Box<dyn DirReader>>> {
+    pub(super) fn open_listing(&self, no: DiskNo, dir: Ino) -> Result<Option<Box<dyn DirReader>>> {
         let path = if dir == Ino::ROOT {
             Vec::new()
         } else {
@@ -105,7 +107,13 @@ impl Volume {
     /// Takes one name that a listing of a disk returned into the index.
     ///
     /// Returns the entry if the index shows this very object, `None` if it is left alone or has gone.
-    fn scan_name(&self, no: DiskNo, dir: Ino, bytes: &[u8], listed: FoundKind) -> Result<Option<(Ino, Kind)>> {
+    pub(super) fn scan_name(
+        &self,
+        no: DiskNo,
+        dir: Ino,
+        bytes: &[u8],
+        listed: FoundKind,
+    ) -> Result<Option<(Ino, Kind)>> {
         if dir == Ino::ROOT && name::is_hidden(bytes) {
             return Ok(None);
         }

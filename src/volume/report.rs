@@ -66,6 +66,17 @@ impl Volume {
         self.capacity().file_systems().iter().fold(0u64, |sum, fs| sum.saturating_add(fs.bound_bytes))
     }
 
+    /// The names of a disk's files from the coldest to the warmest; for tests.
+    pub fn names_from_cold(&self, no: DiskNo) -> Vec<Vec<u8>> {
+        let shared = self.shared.lock();
+        let name = |ino| {
+            let mut name = Vec::new();
+            shared.index.name(ino, &mut name);
+            name
+        };
+        shared.index.coldest(no).map(name).collect()
+    }
+
     /// Checks that disks and index agree; for tests, with no request in flight.
     ///
     /// # Errors
