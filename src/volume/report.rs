@@ -57,6 +57,8 @@ impl Volume {
             limit_bytes: capacity.disk(no).map_or(0, |bound| bound.bound_bytes),
             files: shared.index.files(no),
             away_files: shared.index.away_files(no),
+            scanned: disk.is_scanned(),
+            foreign_objects: disk.foreign_objects(),
         };
         self.numbered().map(report).collect()
     }
