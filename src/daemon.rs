@@ -33,6 +33,9 @@ use crate::volume::disk::real::RealDisk;
 use crate::volume::disk::{Disk, DiskLimits};
 use crate::volume::identity::{self, DiskAtStart};
 use crate::volume::{OnEvicted, Volume, VolumeSettings, recovery};
+use upkeep::Operator;
+
+mod upkeep;
 
 /// What ends a daemon.
 enum Event {
@@ -70,12 +73,21 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
         spawn_evictors(&volume)?;
         spawn_recency(&volume, config.options.atime_interval)?;
     }
+    upkeep::spawn_removed(&volume, config.options.read_only)?;
+    // Who evicts on request goes here.
+    let operator = Operator::new(&fs, config.options.read_only, None);
+    upkeep::spawn_upkeep(&operator, config.options.rescan_interval)?;
+    let socket = upkeep::spawn_control(&config, &operator)?;
     wait_until_it_answers(&config)?;
     log::info!("mounted {} at {}", config.source, config.mountpoint.display());
     ready.ok()?;
     let end = serve(&config, &inbox);
     if !config.options.read_only && !config.options.atime_interval.is_zero() {
         volume.flush_recency(true, Some(Instant::now() + config.options.stop_timeout));
+    }
+    volume.flush_removed();
+    if let Some(socket) = socket {
+        socket.remove();
     }
     log::info!("unmounted {}", config.mountpoint.display());
     drop(locks);
@@ -136,6 +148,7 @@ fn open_volume(
     };
     let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;
+    volume.load_removed(!missing.is_empty(), config.options.read_only);
     for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
         volume.refresh_room(no);
     }
@@ -222,7 +235,10 @@ fn spawn_recovery(fs: &Arc<CacheFs>) -> Result<(), SetupError> {
                         began.elapsed(),
                         report.unreadable
                     ),
-                    Err(error) => log::error!("disk '{}' cannot be scanned: {error}", path.display()),
+                    Err(error) => {
+                        log::error!("disk '{}' cannot be scanned: {error}", path.display());
+                        fs.volume().disk_is_unreadable(no);
+                    }
                 }
                 if !fs.volume().is_recovering() {
                     fs.monitor().set_recovered(fs.volume());
