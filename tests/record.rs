@@ -83,7 +83,7 @@ fn what_was_not_durable_goes_after_a_cut_and_directories_stay() {
     assert_eq!(rig.load("early0.data").expect("a load"), b"durable");
     rig.scan();
     assert_eq!(rig.names("", 100).len(), 21);
-    assert_eq!(rig.fs.volume().removed_files(), 40);
+    assert_eq!(rig.fs.volume().lost_removed(), 40);
     assert!(rig.disks_with("late0.data").is_empty());
     for n in 0..2 {
         assert_eq!(record(&rig, n)["remove"]["windows"].as_array().map(Vec::len), Some(0), "the removal is over");
@@ -103,7 +103,7 @@ fn the_same_boot_or_a_clean_mark_loses_nothing() {
     let rig = boot(&old, 2);
     rig.scan();
     assert_eq!(rig.load("k.data").and(rig.load("l.data")).expect("loads"), b"y");
-    assert_eq!(rig.fs.volume().removed_files(), 0);
+    assert_eq!(rig.fs.volume().lost_removed(), 0);
     assert_eq!(record(&rig, 0)["clean"], true, "a mount that only reads leaves the mark");
 }
 

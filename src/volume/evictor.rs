@@ -267,6 +267,7 @@ impl Volume {
                 Err(Error::disk(entry.disk, error))
             }
             _ => {
+                self.name_evicted((entry.parent, entry_name), entry);
                 self.count_evicted(entry);
                 if kernel_knows {
                     (self.on_evicted)(entry.ino);

@@ -24,6 +24,7 @@ mod order;
 mod owners;
 mod recency;
 mod slab;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use namespace::{InsertError, RenameError};
 use owners::Owners;
 pub use recency::Coldest;
 use slab::{NIL, ROOT_SLOT, Slab, Slot, flag, make_ino};
+pub use sweep::Placing;
 use table::Table;
 
 /// What a new entry starts with.

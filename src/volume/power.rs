@@ -12,7 +12,6 @@ use super::attr::{DiskNo, Ino, Kind};
 use super::disk::{Disk, FoundKind, FoundStat};
 use super::files::{Place, lossy};
 use super::index::Entry;
-use super::name::EntryName;
 use super::record::rule::{Clock, FileId, LISTED_MAX, Removal, Stamps, Writer};
 use super::record::{Figures, RecordSettings, Syncing, now};
 use super::room::ObjectSizes;
@@ -130,15 +129,15 @@ impl Volume {
                 log::warn!("disk '{}': {name:?} may be torn and cannot be removed: {error}", disk.path.display());
             }
             _ => {
-                self.counters.removed.fetch_add(1, Ordering::Relaxed);
+                self.counters.lost_removed.fetch_add(1, Ordering::Relaxed);
                 log::debug!("disk '{}': {:?} may be torn and is removed", disk.path.display(), lossy(path));
             }
         }
     }
 
     /// Files that recovery has removed since the volume was opened.
-    pub fn removed_files(&self) -> u64 {
-        self.counters.removed.load(Ordering::Relaxed)
+    pub fn lost_removed(&self) -> u64 {
+        self.counters.lost_removed.load(Ordering::Relaxed)
     }
 
     /// Whether every byte of a file is on its disk for good, as far as the record knows.
@@ -260,7 +259,7 @@ impl Volume {
             return;
         };
         self.write_record(no);
-        let before = self.removed_files();
+        let before = self.lost_removed();
         let mut missing: std::collections::HashSet<FileId> = removal.files.iter().copied().collect();
         for writer in open {
             self.drop_if_lost(no, writer.ino, &removal, &mut missing);
@@ -271,7 +270,7 @@ impl Volume {
             self.drop_changed_since(no, i64::MIN, &removal, &mut missing);
         }
         disk.record.swept();
-        let gone = self.removed_files().saturating_sub(before);
+        let gone = self.lost_removed().saturating_sub(before);
         log::error!("disk '{}': {gone} files that were not durable were removed", disk.path.display());
     }
 
@@ -296,7 +295,7 @@ impl Volume {
         let (Ok(disk), _tree) = (self.disk(no), self.tree_if_nested(ino)) else {
             return;
         };
-        let (entry, name, _name) = match self.lock_entry(ino) {
+        let (entry, _, _name) = match self.lock_entry(ino) {
             Ok(locked) => locked,
             Err(Error::Busy) => {
                 // A request is stuck with the name; whatever it does, nobody finds the file any more.
@@ -320,20 +319,18 @@ impl Volume {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(_) => disk.record.note_incomplete(),
         }
-        self.hide(&entry, &name);
+        self.hide(&entry);
         self.unlink_lost(disk, &path);
     }
 
     /// Takes a name out of the index, and out of what the kernel remembers.
-    fn hide(&self, entry: &Entry, name: &[u8]) {
+    fn hide(&self, entry: &Entry) {
         {
             let mut shared = self.shared.lock();
             shared.index.unlink(entry.ino);
             shared.changed_dir(entry.parent, now_ns());
         }
-        if EntryName::new(name).is_ok() {
-            (self.on_evicted)(entry.parent, name);
-        }
+        (self.on_evicted)(entry.ino);
     }
 
     /// Bytes and objects for the record, once the disk is scanned.

@@ -3,6 +3,7 @@
 //! Used by the suites that need no kernel. Every rig checks the volume's invariants when it is dropped.
 #![allow(dead_code, reason = "each suite uses its own part of the rig")]
 
+pub mod faults;
 pub mod loops;
 
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ pub fn me() -> NewOwner {
 pub struct Rig {
     pub dirs: Vec<PathBuf>,
     pub fs: Arc<CacheFs>,
+    temp_ttl: Duration,
     _temp: Option<tempfile::TempDir>,
 }
 
@@ -94,6 +96,26 @@ impl Rig {
     }
 
     fn with_limits(dirs: Vec<PathBuf>, limits: DiskLimits, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
+        Rig::make(dirs, limits, Duration::from_secs(3600), wrap)
+    }
+
+    /// A scanned volume over empty directories, whose temp files are orphans after so long.
+    pub fn with_temp_ttl(disks: usize, temp_ttl: Duration) -> Rig {
+        let mut made = Rig::unscanned(disks);
+        let temp = made._temp.take();
+        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
+        let mut rig = Rig::make(made.dirs.clone(), limits, temp_ttl, |_, real| Box::new(real));
+        rig._temp = temp;
+        rig.scan();
+        rig
+    }
+
+    fn make(
+        dirs: Vec<PathBuf>,
+        limits: DiskLimits,
+        temp_ttl: Duration,
+        wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>,
+    ) -> Rig {
         let disks = dirs.iter().enumerate().map(|(n, dir)| {
             let root = std::fs::File::open(dir).expect("a disk's directory");
             Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
@@ -102,7 +124,7 @@ impl Rig {
             id: Uuid::nil(),
             policy: PlacementPolicy::Rendezvous,
             io_timeout: Duration::from_secs(5),
-            temp_ttl: Duration::from_secs(3600),
+            temp_ttl,
             high_percent: 95.0,
             low_percent: 90.0,
         };
@@ -112,15 +134,22 @@ impl Rig {
             volume.refresh_room(DiskNo(n as u8));
         }
         let fs = CacheFs::new(volume, StatfsMode::Strict, Monitor::new(PathBuf::from("/nowhere"), Vec::new()));
-        Rig { dirs, fs: Arc::new(fs), _temp: None }
+        Rig { dirs, fs: Arc::new(fs), temp_ttl, _temp: None }
+    }
+
+    /// The same disks, unmounted and mounted again, before the scan.
+    pub fn unscanned_again(mut self) -> Rig {
+        self.check();
+        let temp = self._temp.take();
+        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
+        let mut rig = Rig::make(self.dirs.clone(), limits, self.temp_ttl, |_, real| Box::new(real));
+        rig._temp = temp;
+        rig
     }
 
     /// The same disks, unmounted and mounted again.
-    pub fn remount(mut self) -> Rig {
-        self.check();
-        let temp = self._temp.take();
-        let mut rig = Rig::over(self.dirs.clone());
-        rig._temp = temp;
+    pub fn remount(self) -> Rig {
+        let rig = self.unscanned_again();
         rig.scan();
         rig
     }
