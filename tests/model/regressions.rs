@@ -1,0 +1,68 @@
+//! Cases that have failed once, as the model test printed them.
+
+use kvspan::volume::files::RenameMode::*;
+
+use super::op::Op::*;
+use super::op::Trouble::*;
+use super::run;
+use crate::common::faulty::Call;
+
+#[test]
+fn regression_a_size_is_live_between_publish_and_release() {
+    run(1, &[StoreUnreleased { key: "k1", len: 1 }, Exists { path: "k1.data" }, Load { path: "k1.data" }]);
+}
+
+#[test]
+fn regression_a_size_that_close_could_not_read_is_asked_for_again() {
+    let fault = FailNext { disk: 0, call: Call::StatFd, error: Io, skip: 0, count: 9 };
+    run(1, &[fault, Store { key: "k1", len: 1 }, Heal, Load { path: "k1.data" }]);
+}
+
+#[test]
+fn regression_a_file_that_is_not_unlinked_keeps_its_writer() {
+    let fault = FailNext { disk: 0, call: Call::Unlink, error: Io, skip: 0, count: 1 };
+    let (write, close) = (WritePart { slot: 0, len: 10 }, Close { slot: 0 });
+    let file = "k0.data";
+    run(
+        1,
+        &[
+            Create { path: file, exclusive: false },
+            fault,
+            Unlink { path: file },
+            write,
+            close,
+            Load { path: file },
+            Unlink { path: file },
+        ],
+    );
+}
+
+#[test]
+fn regression_a_directory_that_a_scan_could_not_read_is_not_taken_for_empty() {
+    let fault = FailNext { disk: 0, call: Call::List, error: Io, skip: 1, count: 1 };
+    let store = Store { key: "a/k0", len: 10 };
+    let looks = [Load { path: "a/k0.data" }, List { dir: "a", batch: 3 }];
+    let mut ops = vec![Mkdir { path: "a" }, store, fault, Remount { scan: true }, Heal];
+    ops.extend(looks);
+    run(1, &ops);
+}
+
+#[test]
+fn regression_a_directory_renamed_during_the_scan_takes_all_its_copies_along() {
+    let create = Create { path: "a/k1.data", exclusive: false };
+    let rename = Rename { from: "a", to: "b", mode: Replace };
+    let scan = Scan { disk: 0, batches: 1 };
+    run(1, &[Mkdir { path: "a" }, AddDisk { disk: 1 }, create, Kill { scan: false }, scan, rename]);
+}
+
+#[test]
+fn regression_a_copy_of_a_directory_that_was_made_for_nothing_is_renamed_too() {
+    let create = Create { path: "a/k1.data", exclusive: false };
+    for calls in 0..4 {
+        for count in 1..4 {
+            let fault = FailIn { calls, count, error: Io, op: Box::new(create.clone()) };
+            let rename = Rename { from: "a", to: "b", mode: Replace };
+            run(2, &[Mkdir { path: "a" }, fault, Mkdir { path: "b" }, rename, Kill { scan: true }]);
+        }
+    }
+}
