@@ -7,7 +7,7 @@
 //! Invariants: a name has one location; every linked file of the index is on its disk; an inode with an open handle
 //! is pinned; a disk's used bytes are the sum over its files that are linked or open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -34,6 +34,7 @@ pub mod evictor;
 pub mod files;
 pub mod identity;
 pub mod index;
+mod live;
 pub mod name;
 pub mod placement;
 pub mod recency;
@@ -84,6 +85,8 @@ struct Shared {
     /// Handles open for writing, for each disk.
     writers: Vec<u32>,
     sizes: ObjectSizes,
+    /// Files whose disk could not say what they had become when their writer closed them.
+    unsettled: HashSet<Ino>,
     /// Files whose last use the disk does not know.
     recent: Vec<Ino>,
 }
@@ -148,6 +151,7 @@ impl Volume {
             open: HashMap::new(),
             writers: vec![0; disks.len()],
             sizes: ObjectSizes::default(),
+            unsettled: HashSet::new(),
             recent: Vec::new(),
         };
         Ok(Volume {
@@ -212,7 +216,8 @@ impl Volume {
         };
         let counter = if found.is_some() { &self.counters.hits } else { &self.counters.misses };
         counter.fetch_add(1, Ordering::Relaxed);
-        found.ok_or(Error::NotFound)
+        let entry = found.ok_or(Error::NotFound)?;
+        self.live(entry).inspect_err(|_| self.forget(entry.ino, 1))
     }
 
     fn lookup_unscanned(&self, parent: Ino, name: EntryName<'_>, now: i64) -> Result<Option<Entry>> {
@@ -247,17 +252,6 @@ impl Volume {
             entry.attr = self.refresh(&entry, &fd)?;
         }
         Ok(entry)
-    }
-
-    /// Reads the attributes of an open file from its disk into the index.
-    fn refresh(&self, entry: &Entry, fd: &OwnedFd) -> Result<Attr> {
-        use std::os::fd::AsFd;
-        let stat = self.disk(entry.disk)?.io.stat_fd(fd.as_fd()).map_err(|e| Error::disk(entry.disk, e))?;
-        let mut shared = self.shared.lock();
-        let last_use = shared.index.get(entry.ino).map_or(entry.attr.atime_ns, |e| e.attr.atime_ns);
-        let attr = Attr { atime_ns: last_use, ..stat.attr };
-        shared.index.set_attr(entry.ino, attr);
-        Ok(attr)
     }
 
     /// Whether some disk has not been scanned to its end.

@@ -248,11 +248,8 @@ impl Volume {
     /// no longer pinned, and an unlinked one is gone.
     pub fn close(&self, ino: Ino, fd: &Arc<OwnedFd>, was_writer: bool) {
         let entry = self.shared.lock().index.get(ino);
-        if was_writer
-            && let Some(entry) = entry
-            && let Err(error) = self.refresh(&entry, fd)
-        {
-            log::warn!("size of a file that was written is not known: {error}");
+        if was_writer {
+            self.settle_closed(ino, fd);
         }
         // Dropped, and so closed, after the lock.
         let _last_fd = {
@@ -454,7 +451,7 @@ impl Volume {
             }
         };
         io.set_attr(fd.as_fd(), new).map_err(|e| Error::disk(entry.disk, e))?;
-        self.refresh(&entry, fd)?;
+        self.refresh(&entry, fd).inspect_err(|_| _ = self.shared.lock().unsettled.insert(ino))?;
         let mut shared = self.shared.lock();
         match new.atime {
             Some(NewTime::At(ns)) => shared.index.set_last_use(ino, ns.min(now_ns())),
