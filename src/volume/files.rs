@@ -308,13 +308,18 @@ impl Volume {
         }
     }
 
-    /// The disk kept a file that the index had given up: the name is shown again, under a new inode number. The
-    /// caller still holds the name.
+    /// The disk kept a file that the index had given up: the name is shown again. Whoever has the file open has it still,
+    /// so the entry is the same one while it lives. The caller still holds the name.
     pub(super) fn put_back(&self, place: Place<'_>, entry: &Entry) {
-        let Entry { kind, disk, attr, writing, away, .. } = *entry;
-        let new = NewEntry { kind, disk, attr, writing, away };
-        if self.shared.lock().index.insert(place.0, place.1.as_bytes(), new).is_err() {
-            log::error!("disk {}: a file that could not be unlinked is no longer shown", disk.0);
+        let mut shared = self.shared.lock();
+        if shared.index.relink(entry.ino, place.0) {
+            return;
+        }
+        let Entry { kind, disk, attr, away, .. } = *entry;
+        let new = NewEntry { kind, disk, attr, writing: false, away };
+        match shared.index.insert(place.0, place.1.as_bytes(), new) {
+            Ok(ino) => _ = shared.unsettled.insert(ino),
+            Err(_) => log::error!("disk {}: a file that could not be unlinked is no longer shown", disk.0),
         }
     }
 
