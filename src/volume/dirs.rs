@@ -11,7 +11,7 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
-use super::disk::NewAttr;
+use super::disk::{FoundKind, NewAttr};
 use super::files::{Place, lossy};
 use super::index::{Entry, Index, NewEntry};
 use super::{NewOwner, Volume, now_ns};
@@ -62,11 +62,11 @@ impl Volume {
     /// Makes one copy of a directory. One that is there already (a crash, or another mount of the disk) is taken.
     fn make_dir(&self, no: DiskNo, path: &[u8], like: &Attr) -> Result<Attr> {
         let io = &self.disk(no)?.io;
+        let made = match io.mkdir(path, like.mode) {
+            Err(error) if error.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => false,
+            made => made.map(|()| true).map_err(|e| Error::disk(no, e))?,
+        };
         let attempt = || -> io::Result<Attr> {
-            match io.mkdir(path, like.mode) {
-                Err(error) if error.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {}
-                made => made?,
-            }
             let fd = io.open_dir(path)?;
             let found = io.stat_fd(fd.as_fd())?.attr;
             if (found.uid, found.gid, found.mode) != (like.uid, like.gid, like.mode) {
@@ -76,7 +76,13 @@ impl Volume {
             }
             Ok(io.stat_fd(fd.as_fd())?.attr)
         };
-        attempt().map_err(|e| Error::disk(no, e))
+        attempt().map_err(|error| {
+            if made {
+                // A half-made copy must not stay; if this fails too, the next scan shows it.
+                let _ = io.rmdir(path);
+            }
+            Error::disk(no, error)
+        })
     }
 
     /// Sees to it that a disk has a directory, and all above it, before something is put there.
@@ -168,6 +174,7 @@ impl Volume {
                 return Err(Error::NotEmpty);
             }
         }
+        self.learn_copies(source.ino, &old_path)?;
         let mut done = Vec::new();
         for (no, disk) in self.numbered() {
             let moved = self.move_dir_copy(no, source, to.0, &old_path, &new_path);
@@ -186,6 +193,31 @@ impl Volume {
             }
         }
         self.published(from, to, source)
+    }
+
+    /// Asks the disks that are not known to have a copy of a directory: one that has not been scanned may have it, and
+    /// so may one that failed while it was being made.
+    ///
+    /// # Errors
+    /// [`Error::CrossDisk`] while one of them cannot say: its copy would be left behind under the old name.
+    fn learn_copies(&self, dir: Ino, path: &[u8]) -> Result<()> {
+        let known = self.shared.lock().index.dir_disks(dir);
+        for (no, disk) in self.numbered().filter(|(no, _)| known & (1 << no.0) == 0) {
+            match disk.io.stat(path) {
+                Ok(stat) if stat.kind == FoundKind::Dir => {
+                    let mut shared = self.shared.lock();
+                    let set = shared.index.dir_disks(dir) | (1 << no.0);
+                    shared.index.set_dir_disks(dir, set);
+                }
+                Ok(_) => {}
+                Err(error) if is_missing(&error) => {}
+                Err(error) => {
+                    log::warn!("disk {}: directory {:?}: {error}", disk.path.display(), lossy(path));
+                    return Err(Error::CrossDisk);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Renames one disk's copy of a directory, if it has one; an empty copy of the target, if any, goes.
