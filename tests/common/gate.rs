@@ -60,7 +60,7 @@ impl Gate {
         state.permits = state.permits.saturating_add(count);
         state.waits = false;
         self.changed.notify_all();
-        let at_gate = |state: &mut State| !state.done && !(state.waits && state.permits == 0);
+        let at_gate = |state: &mut State| !(state.done || state.waits && state.permits == 0);
         let result = self.changed.wait_while_for(&mut state, at_gate, Duration::from_secs(30));
         assert!(!result.timed_out(), "a scan that should have moved on did not");
     }

@@ -102,15 +102,15 @@ impl Rig {
             let root = std::fs::File::open(dir).expect("a disk's directory");
             Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
         });
-        Rig::of(dirs.clone(), disks.collect()).expect("a volume")
+        Rig::of(dirs.clone(), disks.collect(), Duration::from_secs(5)).expect("a volume")
     }
 
     /// A volume over disks that somebody else has made; `dirs` are theirs, in the same order.
-    pub fn of(dirs: Vec<PathBuf>, disks: Vec<Disk>) -> Result<Rig> {
+    pub fn of(dirs: Vec<PathBuf>, disks: Vec<Disk>, io_timeout: Duration) -> Result<Rig> {
         let settings = VolumeSettings {
             id: Uuid::nil(),
             policy: PlacementPolicy::Rendezvous,
-            io_timeout: Duration::from_secs(5),
+            io_timeout,
             temp_ttl: Duration::from_secs(3600),
             entry_ttl: Duration::from_secs(5),
             high_percent: 95.0,

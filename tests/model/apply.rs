@@ -45,6 +45,8 @@ fn may_lose(op: &Op, troubled: bool, path: &str) -> bool {
 impl World {
     pub fn apply(&mut self, op: &Op) -> Outcome {
         self.troubled = self.is_troubled();
+        let in_window = matches!(op, Op::FailIn { .. } | Op::CrashIn { .. });
+        self.reference.unreadable = self.unreadable_files(in_window);
         let before = self.ids_on_disks();
         match op {
             Op::CrashIn { calls, op } => self.crash_in(*calls, op)?,

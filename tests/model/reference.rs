@@ -52,6 +52,13 @@ pub struct Reference {
     by_inode: HashMap<u64, Id>,
     /// The file that was stored last under a path and not unlinked, also while its disk is away.
     live: BTreeMap<String, Id>,
+    /// Files on disks that are away.
+    pub away: BTreeSet<Id>,
+    /// Files on disks that could not be asked about them during this operation.
+    pub unreadable: BTreeSet<Id>,
+    /// Files that lost a path while their disk was away or refused to unlink: no list of such names is kept yet
+    /// (DESIGN.md section 4), so they come back with their disk.
+    excused: BTreeSet<(String, Id)>,
     /// Every file that has had the path.
     ever: BTreeMap<String, BTreeSet<Id>>,
 }
@@ -134,6 +141,9 @@ impl Reference {
 
     /// Something is at a path now, whatever was there before.
     pub fn put(&mut self, path: &str, node: Node) {
+        let others = self.ever.get(path).into_iter().flatten().filter(|id| Node::File(**id) != node);
+        let excused = others.filter(|id| self.away.contains(id) || self.unreadable.contains(id)).map(|id| (path.to_string(), *id));
+        self.excused.extend(excused.collect::<Vec<_>>());
         match node {
             Node::File(id) => {
                 self.live.insert(path.to_string(), id);
@@ -164,6 +174,11 @@ impl Reference {
         for (rest, node) in below {
             self.put(&format!("{to}{rest}"), node);
         }
+    }
+
+    /// The files that are still under their path, wherever their disks are.
+    pub fn live_files(&self) -> BTreeSet<Id> {
+        self.live.values().copied().collect()
     }
 
     /// Files that may lie at a path on a disk although they no longer have the name.
@@ -222,7 +237,10 @@ impl Reference {
         }
         let must = newest.unwrap_or(Node::Absent);
         let mut may: BTreeSet<Node> = live.into_iter().filter(|node| *node != must).collect();
-        let outlives = |node: &&Node| reading == Reading::UncleanStart || must == Node::Absent || **node > must;
+        let excused = |node: &Node| matches!(node, Node::File(id) if self.excused.contains(&(path.to_string(), *id)));
+        // Of two copies the younger is shown.
+        let returns = |node: &Node| excused(node) && (must == Node::Absent || *node > must);
+        let outlives = |node: &&Node| reading == Reading::UncleanStart || returns(node);
         may.extend(retired.iter().filter(outlives));
         View { must, may }
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use kvspan::config::Amount;
 use kvspan::fs::CacheFs;
@@ -22,6 +23,9 @@ use crate::common::{Rig, disk_id};
 
 /// Names that a listing of a disk returns at a time.
 const BATCH: usize = 2;
+
+/// How long a create waits for the first files of a scan: nobody scans meanwhile.
+const IO_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A handle that a client has open.
 pub struct Open {
@@ -125,10 +129,10 @@ impl World {
     fn mount(&mut self, scan: bool) -> Result<(), String> {
         let trouble = self.is_troubled();
         let dirs: Vec<PathBuf> = self.present.iter().map(|n| self.dirs[*n].clone()).collect();
-        let rig = match Rig::of(dirs.clone(), self.disks()) {
+        let rig = match Rig::of(dirs.clone(), self.disks(), IO_TIMEOUT) {
             Err(_) if trouble => {
                 self.heal();
-                Rig::of(dirs, self.disks())
+                Rig::of(dirs, self.disks(), IO_TIMEOUT)
             }
             rig => rig,
         };
@@ -188,6 +192,10 @@ impl World {
 
     pub fn heal(&mut self) {
         self.faults.iter().for_each(|faults| faults.heal());
+        // As the evictors do every second.
+        if let Some(rig) = &self.rig {
+            (0..rig.dirs.len()).for_each(|no| rig.fs.volume().refresh_room(DiskNo(no as u8)));
+        }
     }
 
     /// The scan of one disk goes on by `batches`.
@@ -259,9 +267,21 @@ impl World {
         Ok(nodes)
     }
 
+    /// Files on disks that a fault may keep from being asked about a name.
+    pub fn unreadable_files(&self, in_window: bool) -> BTreeSet<Id> {
+        let volume = self.fs().volume();
+        let unreadable = |found: &Found| {
+            let scanned = volume.disks().get(found.disk).is_some_and(Disk::is_scanned);
+            self.faults[self.present[found.disk]].is_armed() || (in_window && !scanned)
+        };
+        self.found().into_iter().filter(unreadable).filter_map(|found| self.reference.id_of(found.inode)).collect()
+    }
+
     fn read_disks(&mut self, reading: Reading) -> Result<(), String> {
         let found = self.found();
         let nodes = self.on_disks(&found, false)?;
+        let here = |id: &Id| nodes.values().any(|nodes| nodes.contains(&Node::File(*id)));
+        self.reference.away = self.reference.live_files().into_iter().filter(|id| !here(id)).collect();
         self.reference.read(&nodes, reading, &|_| true)
     }
 
