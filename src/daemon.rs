@@ -25,6 +25,7 @@ use crate::fs::monitor::Monitor;
 use crate::fuse::GlueSettings;
 use crate::fuse::notifier;
 use crate::fuse::session::{self, MountSettings, MountedSession};
+use crate::procfs;
 use crate::ready::Ready;
 use crate::status::{self, DiskState, IoMode};
 use crate::sys;
@@ -32,7 +33,10 @@ use crate::volume::attr::DiskNo;
 use crate::volume::disk::real::RealDisk;
 use crate::volume::disk::{Disk, DiskLimits};
 use crate::volume::identity::{self, DiskAtStart};
+use crate::volume::record::RecordSettings;
 use crate::volume::{OnEvicted, Volume, VolumeSettings, recovery};
+
+mod records;
 
 /// What ends a daemon.
 enum Event {
@@ -62,13 +66,14 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     let fs = Arc::new(CacheFs::new(Arc::clone(&volume), config.options.statfs, monitor));
     let mounted = mount(&config, &fs)?;
     fs.monitor().set_io_mode(if mounted.passthrough() { IoMode::Passthrough } else { IoMode::Daemon });
-    spawn("notifier", mounted.notifier(evicted))?;
+    spawn("notifier", mounted.notifier(evicted).map_err(|error| mount_error(&config, &error))?)?;
     let ended = events.clone();
     spawn("session", move || drop(ended.send(Event::SessionEnded(mounted.run()))))?;
     spawn_recovery(&fs)?;
     if !config.options.read_only {
         spawn_evictors(&volume)?;
         spawn_recency(&volume, config.options.atime_interval)?;
+        records::keep(&volume, config.options.sync_interval)?;
     }
     wait_until_it_answers(&config)?;
     log::info!("mounted {} at {}", config.source, config.mountpoint.display());
@@ -76,6 +81,9 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     let end = serve(&config, &inbox);
     if !config.options.read_only && !config.options.atime_interval.is_zero() {
         volume.flush_recency(true, Some(Instant::now() + config.options.stop_timeout));
+    }
+    if end.is_ok() && !config.options.read_only {
+        records::close(&volume, deadline(config.options.stop_timeout));
     }
     log::info!("unmounted {}", config.mountpoint.display());
     drop(locks);
@@ -129,12 +137,12 @@ fn open_volume(
         policy: config.options.placement,
         io_timeout: deadline(config.options.io_timeout),
         temp_ttl: config.options.temp_ttl,
-        entry_ttl: config.options.entry_ttl,
         high_percent: config.options.high,
         low_percent: config.options.low,
     };
     let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;
+    volume.open_records(RecordSettings { boot: procfs::boot_id(), sync_interval: config.options.sync_interval });
     for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
         volume.refresh_room(no);
     }

@@ -10,8 +10,8 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
@@ -37,7 +37,9 @@ pub mod index;
 mod live;
 pub mod name;
 pub mod placement;
+pub mod power;
 pub mod recency;
+pub mod record;
 pub mod recovery;
 pub mod report;
 pub mod room;
@@ -52,16 +54,14 @@ pub struct VolumeSettings {
     pub io_timeout: Duration,
     /// A younger temp file is never a victim; 0: no temp file is.
     pub temp_ttl: Duration,
-    /// How long the kernel may believe a name that it was told: an evicted one is then no longer worth a word.
-    pub entry_ttl: Duration,
     /// Eviction begins above this share of a disk's bound.
     pub high_percent: f64,
     /// It ends below this one.
     pub low_percent: f64,
 }
 
-/// Is told the directory and name of every file that was evicted.
-pub type OnEvicted = Box<dyn Fn(Ino, &[u8]) + Send + Sync>;
+/// Is told the inode of every file that was evicted and that the kernel may still know.
+pub type OnEvicted = Box<dyn Fn(Ino) + Send + Sync>;
 
 /// N disks and the index over them.
 pub struct Volume {
@@ -73,8 +73,6 @@ pub struct Volume {
     tree: RwLock<()>,
     shared: Mutex<Shared>,
     on_evicted: OnEvicted,
-    /// When a listing last told the kernel names, in nanoseconds since the epoch.
-    listed_ns: AtomicI64,
     counters: Counters,
 }
 
@@ -97,6 +95,8 @@ struct OpenFile {
     writers: u32,
     fd: Arc<OwnedFd>,
     writable: bool,
+    /// When it was first opened for writing, of those who write now.
+    written_since: record::rule::Clock,
 }
 
 /// What the volume has done since it was opened.
@@ -106,6 +106,7 @@ struct Counters {
     misses: AtomicU64,
     adopted: AtomicU64,
     shadows: AtomicU64,
+    removed: AtomicU64,
     evicted_files: AtomicU64,
     evicted_bytes: AtomicU64,
 }
@@ -129,10 +130,11 @@ pub struct NewOwner {
     pub mode: u16,
 }
 
-/// Nanoseconds since the epoch.
+/// Nanoseconds since the epoch by the clock that file systems take their times from. A finer one would show a new
+/// file's times a few milliseconds ahead of those that the disk gives it, and they would then go back.
 pub(crate) fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
 impl Volume {
@@ -162,7 +164,6 @@ impl Volume {
             tree: RwLock::new(()),
             shared: Mutex::new(shared),
             on_evicted,
-            listed_ns: AtomicI64::new(0),
             counters: Counters::default(),
         })
     }
@@ -295,6 +296,9 @@ impl Volume {
             FoundKind::Dir => Kind::Dir,
             FoundKind::Foreign | FoundKind::Unknown => return false,
         };
+        if self.is_lost(no, (parent, name), stat) {
+            return false;
+        }
         let away = kind == Kind::File && self.owner(name.as_bytes()) != Some(no);
         let known = {
             let mut shared = self.shared.lock();
@@ -415,8 +419,11 @@ impl Volume {
         (parent != Ino::ROOT).then(|| self.tree.read())
     }
 
-    /// Locks the name that an inode has now.
+    /// Locks the name that an inode has now. The root has none.
     fn lock_entry(&self, ino: Ino) -> Result<(Entry, Vec<u8>, NameGuard<'_>)> {
+        if ino == Ino::ROOT {
+            return Err(Error::IsDirectory);
+        }
         loop {
             let (parent, name) = self.entry_name(ino)?;
             let guard = self.names.lock(parent, &name)?;

@@ -76,7 +76,7 @@ impl Monitor {
             recovery: Recovery {
                 files: recovered.map_or_else(|| volume.adopted_files(), |recovered| recovered.files),
                 seconds: recovered.map_or_else(|| self.started.elapsed(), |recovered| recovered.took).as_secs_f64(),
-                removed_files: 0,
+                removed_files: volume.removed_files(),
             },
             evictions: volume.evictions(),
             lookups: volume.lookups(),

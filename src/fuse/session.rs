@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use super::notifier::EvictedNames;
+use super::notifier::EvictedFiles;
 use super::{Glue, GlueSettings, WANTED};
 use crate::fs::CacheFs;
 use crate::procfs;
@@ -78,10 +78,14 @@ impl MountedSession {
         self.passthrough.load(Ordering::Relaxed)
     }
 
-    /// The work of the notifier thread: takes evicted names out of the kernel's caches.
-    pub fn notifier(&self, evicted: EvictedNames) -> impl FnOnce() + Send + 'static {
+    /// The work of the notifier thread: takes evicted files out of the kernel's caches.
+    ///
+    /// # Errors
+    /// No file descriptor was left.
+    pub fn notifier(&self, evicted: EvictedFiles) -> io::Result<impl FnOnce() + Send + 'static> {
         let kernel = self.session.notifier();
-        move || evicted.tell(&kernel)
+        let device = self.session.as_fd().try_clone_to_owned()?;
+        Ok(move || evicted.tell(&kernel, &device))
     }
 
     /// Answers requests until the file system is unmounted.
@@ -120,12 +124,19 @@ fn may_register() -> bool {
 
 fn mount_device(mount: &MountSettings<'_>) -> io::Result<OwnedFd> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let uid = rustix::process::getuid();
+    // A check of permissions by the kernel costs a store two more requests, since every new name makes it forget the
+    // directory's mode. Where root alone gets in there is nothing to check.
+    let others = match (mount.allow_other, uid.is_root()) {
+        (true, _) => ",default_permissions,allow_other",
+        (false, false) => ",default_permissions",
+        (false, true) => "",
+    };
     let data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions{}",
+        "fd={},rootmode=40000,user_id={},group_id={}{others}",
         device.as_raw_fd(),
-        rustix::process::getuid().as_raw(),
+        uid.as_raw(),
         rustix::process::getgid().as_raw(),
-        if mount.allow_other { ",allow_other" } else { "" }
     );
     let data = CString::new(data)?;
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;

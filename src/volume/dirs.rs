@@ -5,7 +5,6 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
@@ -301,7 +300,6 @@ impl Volume {
 
     /// One more look-up of each inode that a listing handed out.
     pub fn count_listed(&self, inodes: &[Ino]) {
-        self.listed_ns.store(now_ns(), Ordering::Relaxed);
         let mut shared = self.shared.lock();
         for ino in inodes {
             shared.index.add_lookups(*ino, 1);

@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::attr::Attr;
+use super::record::Keeper;
+use super::record::rule::MountInstance;
 use crate::config::Amount;
 use crate::sync::Bell;
 
@@ -38,6 +40,8 @@ pub struct FoundStat {
     pub kind: FoundKind,
     /// Its attributes.
     pub attr: Attr,
+    /// Its inode number on the disk.
+    pub ino: u64,
     /// Birth time in nanoseconds since the epoch; `i64::MIN` where the file system keeps none.
     pub birth_ns: i64,
 }
@@ -165,6 +169,11 @@ pub trait DiskIo: Send + Sync + 'static {
     fn set_atime(&self, path: &[u8], atime_ns: i64) -> io::Result<()>;
     /// Room on the file system.
     fn space(&self) -> io::Result<Space>;
+    /// Makes all that was written on the file system durable. An error says that some of it may be lost for good, and
+    /// is said once.
+    fn sync_fs(&self) -> io::Result<()>;
+    /// The mount that the disk lies on, if the kernel tells.
+    fn mount_instance(&self) -> io::Result<Option<MountInstance>>;
 }
 
 /// What an operator asked one disk to keep to.
@@ -188,6 +197,8 @@ pub struct Disk {
     pub limits: DiskLimits,
     /// Wakes the disk's evictor.
     pub bell: Bell,
+    /// What a power loss may tear.
+    pub record: Keeper,
     scanned: AtomicBool,
     foreign: AtomicU64,
     undeletable: AtomicU64,
@@ -207,6 +218,7 @@ impl Disk {
             limits,
             scanned: AtomicBool::new(false),
             bell: Bell::default(),
+            record: Keeper::default(),
             foreign: AtomicU64::new(0),
             undeletable: AtomicU64::new(0),
             bound_bytes: AtomicU64::new(u64::MAX),

@@ -94,6 +94,7 @@ impl Volume {
     fn create_on(&self, no: DiskNo, place: Place<'_>, owner: NewOwner) -> Result<Created> {
         let (parent, name) = place;
         let disk = self.disk(no)?;
+        self.ready_to_write(no)?;
         self.ensure_dir(no, parent)?;
         let path = self.path_of(parent, name).ok_or(Error::NotFound)?;
         let fd = match disk.io.create(&path, owner.mode) {
@@ -122,8 +123,7 @@ impl Volume {
         shared.changed_dir(parent, attr.mtime_ns);
         shared.index.add_lookups(ino, 1);
         shared.index.set_pinned(ino, true);
-        let open = OpenFile { handles: 1, writers: 1, fd: Arc::clone(&fd), writable: true };
-        shared.open.insert(ino, open);
+        shared.open.entry(ino).or_insert(OpenFile::new(&fd, true)).add_handle(true);
         shared.add_writer(no);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
         Ok(Created::New(Opened { entry, fd }))
@@ -181,6 +181,9 @@ impl Volume {
         if entry.kind == Kind::Dir {
             return Err(Error::IsDirectory);
         }
+        if access.write {
+            self.ready_to_write(entry.disk)?;
+        }
         let path = self.path(ino).ok_or(Error::Stale)?;
         let disk = self.disk(entry.disk)?;
         // A writer's file is opened for both: one fd then serves later reads, fallocate and copies.
@@ -224,15 +227,11 @@ impl Volume {
         shared.note_use(ino, now_ns());
         shared.index.set_pinned(ino, true);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
-        let first = || OpenFile { handles: 0, writers: 0, fd: Arc::clone(fd), writable: access.write };
-        let open = shared.open.entry(ino).or_insert_with(first);
-        open.handles += 1;
-        if access.write {
-            open.writers += 1;
-            if !open.writable {
-                open.fd = Arc::clone(fd);
-                open.writable = true;
-            }
+        let open = shared.open.entry(ino).or_insert_with(|| OpenFile::new(fd, access.write));
+        open.add_handle(access.write);
+        if access.write && !open.writable {
+            open.fd = Arc::clone(fd);
+            open.writable = true;
         }
         if access.write {
             shared.add_writer(entry.disk);
@@ -446,6 +445,9 @@ impl Volume {
         if entry.kind == Kind::Dir {
             return self.set_dir_attr(ino, new);
         }
+        if new.size_bytes.is_some() {
+            self.ready_to_write(entry.disk)?;
+        }
         let io = &self.disk(entry.disk)?.io;
         let own;
         let fd = match fd {
@@ -466,6 +468,13 @@ impl Volume {
         shared.index.get(ino).ok_or(Error::Stale)
     }
 
+    /// The root has no name that could be locked, and cannot go.
+    fn root_fd(&self) -> Result<Arc<OwnedFd>> {
+        let root = self.shared.lock().index.get(Ino::ROOT).ok_or(Error::Stale)?;
+        let opened = self.disk(root.disk)?.io.open_dir(b"");
+        opened.map(Arc::new).map_err(|e| Error::disk(root.disk, e))
+    }
+
     /// An fd of a file for one operation: one that is open already, or a new one.
     ///
     /// # Errors
@@ -477,6 +486,9 @@ impl Volume {
         };
         if let Some(fd) = shared_fd {
             return Ok(fd);
+        }
+        if ino == Ino::ROOT {
+            return self.root_fd();
         }
         let _tree = self.tree_if_nested(ino);
         let (entry, _, _guard) = self.lock_entry(ino)?;

@@ -14,6 +14,7 @@
 
 mod affixes;
 mod arena;
+mod changed;
 mod check;
 mod dirs;
 mod lru;

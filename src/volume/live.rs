@@ -70,9 +70,9 @@ impl Volume {
         }
     }
 
-    /// Brings the index up to date with the files of a directory that are being written, before a listing hands out
-    /// their attributes.
-    pub fn refresh_written_in(&self, dir: Ino) {
+    /// Reads the sizes of the files in a directory that are being written, before a listing shows them: the kernel
+    /// takes a listed size for the file's, and would end reads there.
+    pub fn refresh_writers(&self, dir: Ino) {
         let written: Vec<(Entry, Arc<OwnedFd>)> = {
             let shared = self.shared.lock();
             let open = shared.open.iter().filter(|(_, open)| open.writers > 0);

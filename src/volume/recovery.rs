@@ -47,6 +47,7 @@ pub fn scan_disk(volume: &Volume, no: DiskNo, stop: &dyn Fn() -> bool) -> Result
     if report.unreadable == 0 {
         volume.disk(no)?.set_scanned();
     }
+    volume.removal_applied(no, report.unreadable == 0);
     Ok(report)
 }
 
@@ -137,6 +138,9 @@ impl Volume {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::disk(no, error)),
         };
+        if self.is_lost(no, (dir, entry_name), &stat) {
+            return Ok(None);
+        }
         if !self.adopt(no, dir, entry_name, &stat) {
             disk.count_foreign();
             return Ok(None);

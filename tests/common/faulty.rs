@@ -3,15 +3,16 @@
 //! A fault comes before the call has had any effect, so what is on the disk is always what the calls that succeeded
 //! have made of it. The `Faults` of a directory outlive the volume, as a broken disk outlives a remount.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use kvspan::volume::disk::real::RealDisk;
 use kvspan::volume::disk::{Access, DirReader, DiskIo, FoundName, FoundStat, NewAttr, Space};
+use kvspan::volume::record::rule::MountInstance;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
@@ -42,6 +43,8 @@ pub enum Call {
     Xattr,
     SetAtime,
     Space,
+    SyncFs,
+    MountInstance,
 }
 
 /// What happens to a call.
@@ -104,6 +107,8 @@ struct State {
     releases: u64,
     /// Birth times that a file system's clock is too coarse to tell apart, by inode number.
     births: HashMap<u64, i64>,
+    /// Inode numbers of files whose bytes a power cut would take.
+    dirty: HashSet<u64>,
     last_birth: i64,
 }
 
@@ -220,8 +225,19 @@ impl Faults {
         state.births.insert(inode, birth);
     }
 
-    fn with_birth(&self, inode: u64, found: FoundStat) -> FoundStat {
-        let birth = self.state.lock().births.get(&inode).copied();
+    fn dirtied(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let inode = rustix::fs::fstat(fd)?.st_ino;
+        self.state.lock().dirty.insert(inode);
+        Ok(())
+    }
+
+    /// The files whose bytes were written since they were last made durable; they are clean from now on.
+    pub fn take_dirty(&self) -> HashSet<u64> {
+        std::mem::take(&mut self.state.lock().dirty)
+    }
+
+    fn with_birth(&self, found: FoundStat) -> FoundStat {
+        let birth = self.state.lock().births.get(&found.ino).copied();
         FoundStat { birth_ns: birth.unwrap_or(found.birth_ns), ..found }
     }
 }
@@ -247,15 +263,13 @@ impl State {
 pub struct FaultyDisk {
     real: RealDisk,
     faults: Arc<Faults>,
-    path: std::path::PathBuf,
     /// Names that a listing returns at a time; 0: as the disk does.
     batch: usize,
 }
 
 impl FaultyDisk {
-    /// `path` is the directory that `real` has open.
-    pub fn new(real: RealDisk, path: &std::path::Path, faults: Arc<Faults>) -> Self {
-        FaultyDisk { real, faults, path: path.to_path_buf(), batch: 0 }
+    pub fn new(real: RealDisk, faults: Arc<Faults>) -> Self {
+        FaultyDisk { real, faults, batch: 0 }
     }
 
     /// Listings return at most `names` names at a time.
@@ -294,21 +308,18 @@ impl DiskIo for FaultyDisk {
         self.faults.enter(Call::Create)?;
         let fd = self.real.create(path, mode)?;
         self.faults.born(rustix::fs::fstat(&fd)?.st_ino);
+        self.faults.dirtied(fd.as_fd())?;
         Ok(fd)
     }
 
     fn stat(&self, path: &[u8]) -> io::Result<FoundStat> {
-        use std::os::unix::ffi::OsStrExt;
-        use std::os::unix::fs::MetadataExt;
         self.faults.enter(Call::Stat)?;
-        let found = self.real.stat(path)?;
-        let inode = self.path.join(std::ffi::OsStr::from_bytes(path)).symlink_metadata()?.ino();
-        Ok(self.faults.with_birth(inode, found))
+        Ok(self.faults.with_birth(self.real.stat(path)?))
     }
 
     fn stat_fd(&self, fd: BorrowedFd<'_>) -> io::Result<FoundStat> {
         self.faults.enter(Call::StatFd)?;
-        Ok(self.faults.with_birth(rustix::fs::fstat(fd)?.st_ino, self.real.stat_fd(fd)?))
+        Ok(self.faults.with_birth(self.real.stat_fd(fd)?))
     }
 
     fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> io::Result<()> {
@@ -344,6 +355,9 @@ impl DiskIo for FaultyDisk {
 
     fn set_attr(&self, fd: BorrowedFd<'_>, new: &NewAttr) -> io::Result<()> {
         self.faults.enter(Call::SetAttr)?;
+        if new.size_bytes.is_some() {
+            self.faults.dirtied(fd)?;
+        }
         self.real.set_attr(fd, new)
     }
 
@@ -359,12 +373,15 @@ impl DiskIo for FaultyDisk {
 
     fn write(&self, fd: BorrowedFd<'_>, data: &[u8], offset: u64) -> io::Result<()> {
         self.faults.enter(Call::Write)?;
+        self.faults.dirtied(fd)?;
         self.real.write(fd, data, offset)
     }
 
     fn fsync(&self, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
         self.faults.enter(Call::Fsync)?;
-        self.real.fsync(fd, data_only)
+        self.real.fsync(fd, data_only)?;
+        self.faults.state.lock().dirty.remove(&rustix::fs::fstat(fd)?.st_ino);
+        Ok(())
     }
 
     fn fallocate(&self, fd: BorrowedFd<'_>, mode: u32, offset: u64, length: u64) -> io::Result<()> {
@@ -417,5 +434,17 @@ impl DiskIo for FaultyDisk {
     fn space(&self) -> io::Result<Space> {
         self.faults.enter(Call::Space)?;
         self.real.space()
+    }
+
+    fn sync_fs(&self) -> io::Result<()> {
+        self.faults.enter(Call::SyncFs)?;
+        self.real.sync_fs()?;
+        self.faults.state.lock().dirty.clear();
+        Ok(())
+    }
+
+    fn mount_instance(&self) -> io::Result<Option<MountInstance>> {
+        self.faults.enter(Call::MountInstance)?;
+        self.real.mount_instance()
     }
 }

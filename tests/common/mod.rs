@@ -112,11 +112,10 @@ impl Rig {
             policy: PlacementPolicy::Rendezvous,
             io_timeout,
             temp_ttl: Duration::from_secs(3600),
-            entry_ttl: Duration::from_secs(5),
             high_percent: 95.0,
             low_percent: 90.0,
         };
-        let volume = Volume::new(settings, disks, Box::new(|_, _| {}))?;
+        let volume = Volume::new(settings, disks, Box::new(|_| {}))?;
         let volume = Arc::new(volume);
         for n in 0..dirs.len() {
             volume.refresh_room(DiskNo(n as u8));

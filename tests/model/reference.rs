@@ -142,7 +142,9 @@ impl Reference {
     /// Something is at a path now, whatever was there before.
     pub fn put(&mut self, path: &str, node: Node) {
         let others = self.ever.get(path).into_iter().flatten().filter(|id| Node::File(**id) != node);
-        let excused = others.filter(|id| self.away.contains(id) || self.unreadable.contains(id)).map(|id| (path.to_string(), *id));
+        let excused = others
+            .filter(|id| self.away.contains(id) || self.unreadable.contains(id))
+            .map(|id| (path.to_string(), *id));
         self.excused.extend(excused.collect::<Vec<_>>());
         match node {
             Node::File(id) => {

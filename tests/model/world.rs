@@ -120,7 +120,7 @@ impl World {
         let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
         let disk = |n: &usize| {
             let root = std::fs::File::open(&self.dirs[*n]).expect("a disk's directory");
-            let io = FaultyDisk::new(RealDisk::new(root.into()), &self.dirs[*n], Arc::clone(&self.faults[*n]));
+            let io = FaultyDisk::new(RealDisk::new(root.into()), Arc::clone(&self.faults[*n]));
             Disk::new(disk_id(*n), self.dirs[*n].clone(), Box::new(io.with_batches_of(BATCH)), limits)
         };
         self.present.iter().map(disk).collect()

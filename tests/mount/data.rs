@@ -16,6 +16,7 @@ use crate::run::{python, shell, wait_until};
 in_both_io_modes! {
     size_times_and_blocks_are_right_at_once_after_each_write,
     size_is_right_at_once_after_close_and_rename,
+    a_listing_or_look_up_of_a_file_that_is_being_written_shows_its_size,
     appends_of_several_writers_lose_and_double_nothing,
     truncate_down_cuts_and_truncate_up_shows_zeros,
     o_trunc_empties_a_file_that_is_there,
@@ -69,6 +70,31 @@ fn size_is_right_at_once_after_close_and_rename(io: Io) {
     let (by_path, backing) = (stat(&rig.path("99.data")), stat(&rig.backing("99.data")));
     assert_eq!((by_path.mtime(), by_path.mtime_nsec()), (backing.mtime(), backing.mtime_nsec()));
     wait_until("the blocks are settled", || stat(&rig.path("99.data")).blocks() == backing.blocks());
+}
+
+fn a_listing_or_look_up_of_a_file_that_is_being_written_shows_its_size(io: Io) {
+    let mut rig = Rig::new(2);
+    let mode = if io == Io::Daemon { "passthrough=off" } else { "passthrough=auto" };
+    // No name is remembered, so every path is looked up again.
+    rig.mount(&format!("{mode},entry_ttl=0"));
+    let path = rig.path("f");
+    let fd = opened(&path, OFlags::RDWR | OFlags::CREATE);
+    for n in 1..=10 {
+        write_all(&fd, &pattern(n, 10_000)).expect("a write");
+        let listed = shell(&rig.mountpoint(), "ls -l | awk '$9 == \"f\" {print $5}'");
+        assert_eq!(listed.ok().trim(), (10_000 * n).to_string(), "by a listing");
+        assert_eq!(stat(&path).len(), 10_000 * n, "by a look-up");
+        assert_eq!(fs::read(&path).expect("a read").len() as u64, 10_000 * n, "by a reader");
+        let whole = read_at_most(&fd, 1 << 20).expect("a read");
+        assert_same(&whole[whole.len() - 10_000..], &pattern(n, 10_000), "by the writer");
+    }
+    drop(fd);
+    for n in 0..200 {
+        // RELEASE comes after the close: the listing may find the file still being written.
+        fs::write(rig.path(format!("n{n}")), pattern(n, 5000)).expect("a file");
+        assert!(fs::read_dir(rig.mountpoint()).expect("a listing").count() as u64 > n);
+        assert_same(&fs::read(rig.path(format!("n{n}"))).expect("a read"), &pattern(n, 5000), "after a listing");
+    }
 }
 
 fn appends_of_several_writers_lose_and_double_nothing(io: Io) {

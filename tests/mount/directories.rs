@@ -32,18 +32,25 @@ fn a_tree_copied_by_cp_tar_and_rsync_is_the_same(io: Io) {
     let rig = Rig::mounted(3, io);
     let top = rig.outside("");
     shell(&top, &format!("mkdir src; cd src; {TREE}")).ok();
-    shell(&top, "cp -a src/a mnt/cp; tar -C src -cf - a | tar -C mnt -xf -; cp -a mnt/cp back; tar -C mnt -cf t.tar a").ok();
-    shell(&top, "mkdir un; tar -C un -xf t.tar; tar -C mnt -cf mnt/inside.tar a; tar -C mnt -df t.tar; tar -tf mnt/inside.tar").ok();
+    shell(&top, "cp -a src/a mnt/cp; tar -C src --format=pax -cf - a | tar -C mnt -xf -; cp -a mnt/cp back; tar -C mnt --format=pax -cf t.tar a").ok();
+    shell(
+        &top,
+        "mkdir un; tar -C un -xf t.tar; tar -C mnt -cf mnt/inside.tar a; tar -C mnt -df t.tar; tar -tf mnt/inside.tar",
+    )
+    .ok();
     for copy in ["mnt/cp", "mnt/a", "back", "un/a"] {
         shell(&top, &format!("diff -r src/a {copy}")).ok();
         let list = |dir: &str| {
-            let script = format!("cd {dir}; find . -printf '%P %y %m %U %G %T@ ' -type f -printf '%s' -o -printf '\\n' | sort");
+            let script = format!(
+                "cd {dir}; find . -type f -printf '%P %m %U %G %T@ %s\\n' -o -printf '%P %m %U %G %T@\\n' | sort"
+            );
             shell(&top, &script).ok().to_string()
         };
         assert_eq!(list(copy), list("src/a"), "{copy}");
     }
     if has("rsync") {
-        shell(&top, "rsync -aH src/a/ mnt/rs/; diff -r src/a mnt/rs; rsync -aHi src/a/ mnt/rs/ | wc -l | grep -qx 0").ok();
+        shell(&top, "rsync -aH src/a/ mnt/rs/; diff -r src/a mnt/rs; rsync -aHi src/a/ mnt/rs/ | wc -l | grep -qx 0")
+            .ok();
     } else {
         eprintln!("without rsync, which is not installed");
     }
@@ -101,7 +108,8 @@ fn rmdir_wants_a_directory_that_is_empty_on_every_disk() {
 
 fn a_directory_is_renamed_with_all_below_it_on_every_disk() {
     let mut rig = Rig::mounted(3, Io::Passthrough);
-    shell(&rig.mountpoint(), "mkdir -p a/b to; for n in 1 2 3 4 5 6 7 8 9; do echo $n > a/b/$n; echo $n > a/$n; done").ok();
+    shell(&rig.mountpoint(), "mkdir -p a/b to; for n in 1 2 3 4 5 6 7 8 9; do echo $n > a/b/$n; echo $n > a/$n; done")
+        .ok();
     let open = fs::File::open(rig.path("a/b/1")).expect("a file");
     let check = |rig: &Rig, dir: &str| {
         for n in 1..10 {
@@ -135,8 +143,17 @@ fn a_rename_of_a_directory_is_refused_where_ext4_refuses_it() {
         shell(dir, "mkdir -p full/sub empty other/deep; echo x > full/f; echo x > file; : > other/deep/f").ok();
     }
     let pairs = [
-        ("full", "full/sub/in"), ("full", "full/sub"), ("empty", "full"), ("empty", "file"), ("file", "empty"),
-        ("full/f", "full"), ("other", "full"), ("other/deep", "other"), ("none", "x"), ("full", "none/x"), ("full", "full"),
+        ("full", "full/sub/in"),
+        ("full", "full/sub"),
+        ("empty", "full"),
+        ("empty", "file"),
+        ("file", "empty"),
+        ("full/f", "full"),
+        ("other", "full"),
+        ("other/deep", "other"),
+        ("none", "x"),
+        ("full", "none/x"),
+        ("full", "full"),
     ];
     for (from, to) in pairs {
         let [ours, wanted] = [0, 1].map(|n| rustix::fs::rename(dirs[n].join(from), dirs[n].join(to)));
@@ -163,7 +180,11 @@ fn link_counts_of_directories_count_subdirectories() {
 fn rm_rf_leaves_nothing_on_any_disk() {
     let rig = Rig::mounted(3, Io::Passthrough);
     shell(&rig.mountpoint(), TREE).ok();
-    shell(&rig.mountpoint(), "for n in $(seq 300); do echo $n > a/b/n$n; done; find a | wc -l; rm -rf a; ls -A | wc -l | grep -qx 0").ok();
+    shell(
+        &rig.mountpoint(),
+        "for n in $(seq 300); do echo $n > a/b/n$n; done; find a | wc -l; rm -rf a; ls -A | wc -l | grep -qx 0",
+    )
+    .ok();
     for disk in &rig.disks {
         let left: Vec<_> = fs::read_dir(disk).expect("a disk").flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(left, [".kvspan"], "on {}", disk.display());
@@ -195,5 +216,8 @@ fn paths_through_a_file_are_not_directories() {
     assert_eq!(rustix::fs::mkdir(rig.path("f"), rustix::fs::Mode::RWXU), Err(Errno::EXIST));
     assert_eq!(rustix::fs::mkdir(rig.path("no/d"), rustix::fs::Mode::RWXU), Err(Errno::NOENT));
     assert!(fs::read_dir(rig.path("f")).is_err());
-    assert_eq!(fs::write(rig.mountpoint(), "x").err().and_then(|e| e.raw_os_error()), Some(Errno::ISDIR.raw_os_error()));
+    assert_eq!(
+        fs::write(rig.mountpoint(), "x").err().and_then(|e| e.raw_os_error()),
+        Some(Errno::ISDIR.raw_os_error())
+    );
 }

@@ -73,7 +73,8 @@ fn play(dir: &Path, last: &str, order: &[usize; 10]) -> Vec<String> {
         let step = STEPS[next[who]];
         next[who] += 1;
         let done = writers[who].step(dir, last, step);
-        let contents: BTreeMap<String, String> = ["k.tmp", last].iter().map(|name| (name.to_string(), describe(&dir.join(name)))).collect();
+        let contents: BTreeMap<String, String> =
+            ["k.tmp", last].iter().map(|name| (name.to_string(), describe(&dir.join(name)))).collect();
         seen.push(format!("{who} {step:?}: {done:?} {contents:?}"));
     }
     for name in ["k.tmp", last] {

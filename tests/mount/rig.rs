@@ -25,7 +25,7 @@ use super::run::{Said, ends_within, run, wait_until};
 /// The program under test.
 pub const KVSPAN: &str = env!("CARGO_BIN_EXE_kvspan");
 /// No mount of the suite lives longer.
-const LIFE_LIMIT: Duration = Duration::from_secs(240);
+const LIFE_LIMIT: Duration = Duration::from_secs(150);
 /// How long a daemon may take to end after its mount has gone.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
@@ -205,7 +205,7 @@ impl Rig {
 
     /// Takes charge of the daemon that serves the mount point.
     pub fn take_daemon(&mut self) {
-        let pids = daemons(&self.mountpoint());
+        let pids = daemons(self.temp.path());
         assert_eq!(pids.len(), 1, "one daemon serves the mount");
         let pid = pids[0];
         let raw = Pid::from_raw(pid as i32).expect("a pid");
@@ -295,7 +295,7 @@ impl Rig {
             trouble.push("the mount was still in use");
             let _ = unmount(&mountpoint, UnmountFlags::DETACH);
         }
-        for pid in daemons(&mountpoint) {
+        for pid in daemons(self.temp.path()) {
             let Ok(pidfd) = pidfd_open(Pid::from_raw(pid as i32).expect("a pid"), PidfdFlags::empty()) else {
                 continue;
             };
@@ -310,7 +310,7 @@ impl Rig {
                 trouble.push("a tmpfs could not be unmounted");
             }
         }
-        if is_mounted(&mountpoint) || !daemons(&mountpoint).is_empty() {
+        if is_mounted(&mountpoint) || !daemons(self.temp.path()).is_empty() {
             trouble.push("a mount or a daemon is left");
         }
         if trouble.is_empty() { Ok(()) } else { Err(trouble.join("; ")) }
@@ -354,15 +354,16 @@ pub fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
 }
 
-/// The pids of the daemons under test that serve a mount point.
-pub fn daemons(mountpoint: &Path) -> Vec<u32> {
+/// The pids of the daemons under test that were started with a path among their arguments.
+pub fn daemons(path: &Path) -> Vec<u32> {
+    let path = path.as_os_str().as_encoded_bytes();
     let program = fs::canonicalize(KVSPAN).expect("the program");
     let serves = |pid: &u32| {
         let argv = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let argv: Vec<&[u8]> = argv.split(|byte| *byte == 0).collect();
         let is_daemon = argv.get(1) == Some(&&b"mount"[..])
             && argv.iter().any(|arg| *arg == b"-f" || *arg == b"--background-child")
-            && argv.contains(&mountpoint.as_os_str().as_encoded_bytes());
+            && argv.iter().any(|arg| arg.windows(path.len()).any(|part| part == path));
         is_daemon && fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program)
     };
     let entries = fs::read_dir("/proc").expect("/proc").flatten();

@@ -24,10 +24,9 @@ fn room(rig: &Rig) -> StatVfs {
 /// A volume whose disks are directories of file systems of 256 MiB each.
 fn on_tmpfs(file_systems: usize, dirs: usize, options: &str) -> Rig {
     let mut rig = Rig::bare();
-    for n in 0..file_systems {
-        let dir = rig.tmpfs(&format!("t{n}"), "256M");
-        rig.use_disks(&(0..dirs).map(|d| dir.join(format!("d{d}"))).collect::<Vec<_>>());
-    }
+    let mounted: Vec<_> = (0..file_systems).map(|n| rig.tmpfs(&format!("t{n}"), "256M")).collect();
+    let disks: Vec<_> = mounted.iter().flat_map(|dir| (0..dirs).map(|d| dir.join(format!("d{d}")))).collect();
+    rig.use_disks(&disks);
     rig.mount(options);
     rig
 }
@@ -41,11 +40,15 @@ fn df_shows_the_same_size_in_every_block_size() {
         let script = format!("df -B {unit} --output=size,used,avail . | tail -1");
         let said = shell(&rig.mountpoint(), &script);
         let fields: Vec<u64> = said.ok().split_whitespace().map(|field| field.parse().expect("a number")).collect();
-        let wanted = [room.f_blocks, room.f_blocks - room.f_bfree, room.f_bavail].map(|blocks| (blocks * 4096).div_ceil(unit));
+        let wanted =
+            [room.f_blocks, room.f_blocks - room.f_bfree, room.f_bavail].map(|blocks| (blocks * 4096).div_ceil(unit));
         assert_eq!(fields, wanted, "in units of {unit}");
     }
     let said = shell(&rig.mountpoint(), "stat -f -c '%s %S %l %T' .");
-    assert_eq!(said.ok(), "4096 4096 255 fuseblk\n".replace("fuseblk", said.out.split_whitespace().last().expect("a type")));
+    assert_eq!(
+        said.ok(),
+        "4096 4096 255 fuseblk\n".replace("fuseblk", said.out.split_whitespace().last().expect("a type"))
+    );
 }
 
 fn directories_on_one_file_system_count_its_room_once() {

@@ -80,7 +80,12 @@ fn a_temp_file_in_another_directory_is_published_on_the_same_disk(io: Io) {
         assert_eq!(rig.backing(&name).parent(), Some(rig.owner(&name).as_path()));
         assert_same(&fs::read(rig.path(&name)).expect("a load"), &pattern(n, 5000), "after the publish");
     }
-    let away: Vec<u64> = rig.status()["disks"].as_array().expect("disks").iter().map(|d| d["away_files"].as_u64().expect("a number")).collect();
+    let away: Vec<u64> = rig.status()["disks"]
+        .as_array()
+        .expect("disks")
+        .iter()
+        .map(|d| d["away_files"].as_u64().expect("a number"))
+        .collect();
     assert_eq!(away, [0; 5]);
 }
 
@@ -158,7 +163,8 @@ fn o_direct_of_any_size_and_offset_gives_what_the_disk_gives(io: Io) {
             }
             let mut buffers = [Aligned::new(size), Aligned::new(size)];
             let [a, b] = &mut buffers;
-            let read = [rustix::io::pread(&ours, a.bytes_mut(), offset), rustix::io::pread(&bare, b.bytes_mut(), offset)];
+            let read =
+                [rustix::io::pread(&ours, a.bytes_mut(), offset), rustix::io::pread(&bare, b.bytes_mut(), offset)];
             if read[1].is_ok() {
                 assert_eq!(read[0], read[1], "{what}");
                 assert_same(a.bytes(), b.bytes(), &what);

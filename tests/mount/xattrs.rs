@@ -12,6 +12,7 @@ use crate::run::{has, shell, shell_as};
 
 on_a_mount! {
     attributes_of_clients_pass_to_the_backing_file,
+    the_root_has_attributes_of_clients_too,
     kvspan_attributes_are_listed_and_tell_where_a_file_is,
     kvspan_attributes_cannot_be_changed,
     sizes_and_errors_are_those_of_xattr_7,
@@ -45,7 +46,7 @@ fn with_file(disks: usize) -> (Rig, PathBuf) {
 fn attributes_of_clients_pass_to_the_backing_file() {
     let (rig, file) = with_file(2);
     fs::create_dir(rig.path("d")).expect("a directory");
-    for path in [file, rig.path("d")] {
+    for (path, name) in [(file, "f"), (rig.path("d"), "d")] {
         rustix::fs::setxattr(&path, "user.note", b"one", XattrFlags::CREATE).expect("setxattr");
         assert_eq!(rustix::fs::setxattr(&path, "user.note", b"x", XattrFlags::CREATE), Err(Errno::EXIST));
         rustix::fs::setxattr(&path, "user.note", b"two", XattrFlags::REPLACE).expect("setxattr");
@@ -53,7 +54,7 @@ fn attributes_of_clients_pass_to_the_backing_file() {
         rustix::fs::setxattr(&path, "user.empty", b"", XattrFlags::empty()).expect("setxattr");
         assert_eq!((get(&path, "user.note"), get(&path, "user.empty")), (Ok("two".into()), Ok("".into())));
         assert!(list(&path).contains(&"user.note".to_string()));
-        let backing = rig.backing(path.file_name().expect("a name").to_str().expect("UTF-8"));
+        let backing = rig.backing(name);
         assert_eq!(get(&backing, "user.note"), Ok("two".into()));
         rustix::fs::setxattr(&backing, "user.below", b"y", XattrFlags::empty()).expect("setxattr");
         assert_eq!(get(&path, "user.below"), Ok("y".into()));
@@ -62,6 +63,18 @@ fn attributes_of_clients_pass_to_the_backing_file() {
         assert_eq!(rustix::fs::removexattr(&path, "user.note"), Err(Errno::NODATA));
         assert_eq!(get(&backing, "user.note"), Err(Errno::NODATA));
     }
+}
+
+fn the_root_has_attributes_of_clients_too() {
+    let (rig, _) = with_file(3);
+    let root = rig.mountpoint();
+    let names = ["disk_uuids", "disks", "status", "version"].map(|name| format!("user.kvspan.{name}"));
+    assert_eq!(list(&root), names);
+    assert_eq!(get(&root, "user.note"), Err(Errno::NODATA));
+    rustix::fs::setxattr(&root, "user.note", b"kept", XattrFlags::empty()).expect("setxattr");
+    assert_eq!(get(&root, "user.note"), Ok("kept".into()));
+    assert!(list(&root).contains(&"user.note".to_string()));
+    rustix::fs::removexattr(&root, "user.note").expect("removexattr");
 }
 
 fn kvspan_attributes_are_listed_and_tell_where_a_file_is() {
@@ -74,7 +87,11 @@ fn kvspan_attributes_are_listed_and_tell_where_a_file_is() {
             fs::rename(rig.path("f"), rig.path(&name)).expect("a rename");
         }
         let path = rig.path(&name);
-        let disk = status["disks"].as_array().expect("disks").iter().find(|disk| disk["path"] == owner.to_str().expect("UTF-8"));
+        let disk = status["disks"]
+            .as_array()
+            .expect("disks")
+            .iter()
+            .find(|disk| disk["path"] == owner.to_str().expect("UTF-8"));
         let uuid = disk.expect("the disk")["uuid"].as_str().expect("a UUID");
         let of = |name: &str| get(&path, &format!("user.kvspan.{name}")).expect(name);
         assert_eq!((of("disk_uuid").as_str(), of("disk_path")), (uuid, owner.display().to_string()));
@@ -109,11 +126,11 @@ fn sizes_and_errors_are_those_of_xattr_7() {
     for name in ["user.note", "user.kvspan.disk_path", "user.kvspan.away"] {
         let value = get(&file, name).expect(name);
         assert!(!value.ends_with('\0') && !value.is_empty());
-        assert_eq!(rustix::fs::getxattr(&file, name, &mut [0u8; 0]), Ok(value.len()), "size 0 asks for the length");
+        assert_eq!(rustix::fs::getxattr_query(&file, name), Ok(value.len()), "size 0 asks for the length");
         assert_eq!(rustix::fs::getxattr(&file, name, &mut vec![0u8; value.len() - 1]), Err(Errno::RANGE));
         assert_eq!(rustix::fs::getxattr(&file, name, &mut vec![0u8; value.len()]), Ok(value.len()));
     }
-    let length = rustix::fs::listxattr(&file, &mut [0u8; 0]).expect("listxattr");
+    let length = rustix::fs::listxattr_query(&file).expect("listxattr");
     assert_eq!(rustix::fs::listxattr(&file, &mut vec![0u8; length - 1]), Err(Errno::RANGE));
     assert_eq!(rustix::fs::listxattr(&file, &mut vec![0u8; length]), Ok(length));
     for name in ["user.none", "user.kvspan.none", "user.kvspan.", "user.kvspan.disk_uuids", "security.capability"] {
