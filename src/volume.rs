@@ -41,6 +41,7 @@ pub mod power;
 pub mod recency;
 pub mod record;
 pub mod recovery;
+mod replace;
 pub mod report;
 pub mod room;
 

@@ -66,3 +66,33 @@ fn regression_a_copy_of_a_directory_that_was_made_for_nothing_is_renamed_too() {
         }
     }
 }
+
+#[test]
+fn regression_a_replaced_copy_that_is_younger_never_comes_back() {
+    // The owners of the two names are two disks; a disk refuses once, at every point of the rename.
+    let make = |path| [Create { path, exclusive: false }, Close { slot: 0 }];
+    for (from, to) in [("k1.data", "b"), ("a", "b"), ("k0.data", "a"), ("k1.data", "k2.data")] {
+        for calls in 0..6 {
+            let rename = Rename { from, to, mode: Replace };
+            let fault = FailIn { calls, count: 1, error: Io, op: Box::new(rename) };
+            let mut ops = make(from).to_vec();
+            ops.extend(make(to));
+            ops.extend([fault, Kill { scan: true }, Load { path: to }]);
+            run(2, &ops);
+        }
+    }
+}
+
+#[test]
+fn regression_a_directory_that_is_not_replaced_after_all_keeps_its_copies() {
+    let ops = [
+        Mkdir { path: "b" },
+        Mkdir { path: "b/s" },
+        Store { key: "b/s/k1", len: 1 },
+        Mkdir { path: "a" },
+        Remount { scan: false },
+        Rename { from: "a", to: "b/s", mode: Replace },
+        Create { path: "b/s/k0.data", exclusive: true },
+    ];
+    (1..=4).for_each(|disks| run(disks, &ops));
+}
