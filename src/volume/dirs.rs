@@ -174,24 +174,40 @@ impl Volume {
             }
         }
         self.learn_copies(source.ino, &old_path)?;
+        if let Some(target) = target {
+            self.learn_copies(target.ino, &new_path)?;
+        }
         let mut done = Vec::new();
         for (no, disk) in self.numbered() {
-            let moved = self.move_dir_copy(no, source, to.0, &old_path, &new_path);
-            match moved {
+            match self.move_dir_copy(no, source, to.0, &old_path, &new_path) {
                 Ok(true) => done.push(no),
                 Ok(false) => {}
                 Err(error) => {
-                    for &back in &done {
-                        if let Err(error) = self.disk(back)?.io.rename(&new_path, &old_path, false) {
-                            log::error!("directory {:?} is half renamed: {error}", lossy(&new_path));
-                        }
-                    }
                     log::warn!("disk {}: directory {:?}: {error}", disk.path.display(), lossy(&old_path));
+                    self.move_dir_back(&done, source, target, &old_path, &new_path);
                     return Err(error);
                 }
             }
         }
         self.published(from, to, source)
+    }
+
+    /// One disk has refused the rename of a directory: the others take it back, and the empty directory that it had
+    /// replaced is made again.
+    fn move_dir_back(&self, done: &[DiskNo], source: &Entry, target: Option<&Entry>, old_path: &[u8], new_path: &[u8]) {
+        let copies_of = |ino| self.shared.lock().index.dir_disks(ino);
+        let copies = copies_of(source.ino);
+        for &no in done.iter().filter(|no| copies & (1 << no.0) != 0) {
+            let moved = self.disk(no).map(|disk| disk.io.rename(new_path, old_path, false));
+            if let Ok(Err(error)) = moved {
+                log::error!("directory {:?} is half renamed: {error}", lossy(new_path));
+            }
+        }
+        if let Some(target) = target {
+            let replaced = copies_of(target.ino);
+            let gone: Vec<DiskNo> = done.iter().copied().filter(|no| replaced & (1 << no.0) != 0).collect();
+            self.make_again(&gone, new_path, &target.attr);
+        }
     }
 
     /// Asks the disks that are not known to have a copy of a directory: one that has not been scanned may have it, and
@@ -219,14 +235,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Renames one disk's copy of a directory, if it has one; an empty copy of the target, if any, goes.
+    /// Renames one disk's copy of a directory, if it has one; an empty copy of the target, if any, goes. Returns whether
+    /// anything was done.
     fn move_dir_copy(&self, no: DiskNo, source: &Entry, to: Ino, old_path: &[u8], new_path: &[u8]) -> Result<bool> {
         let io = &self.disk(no)?.io;
         let has_copy = self.shared.lock().index.dir_disks(source.ino) & (1 << no.0) != 0;
         if !has_copy {
             return match io.rmdir(new_path) {
-                Err(error) if !is_missing(&error) => Err(Error::disk(no, error)),
-                _ => Ok(false),
+                Ok(()) => Ok(true),
+                Err(error) if is_missing(&error) => Ok(false),
+                Err(error) => Err(Error::disk(no, error)),
             };
         }
         self.ensure_dir(no, to)?;
