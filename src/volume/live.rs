@@ -24,6 +24,9 @@ impl Volume {
 
     /// An entry as it is now. A file can be found by its final name before the kernel has released its writer, and an
     /// old size, believed by the kernel, would cut it short.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] while its disk cannot say.
     pub(super) fn live(&self, entry: Entry) -> Result<Entry> {
         let (fd, unsettled) = {
             let shared = self.shared.lock();
@@ -32,8 +35,12 @@ impl Volume {
         };
         match fd.map(|fd| self.refresh(&entry, &fd)) {
             Some(Ok(attr)) => Ok(Entry { attr, ..entry }),
+            Some(Err(error)) => {
+                log::debug!("disk {}: the size of a file that is being written is not known: {error}", entry.disk.0);
+                Err(Error::NotFound)
+            }
             None if unsettled => self.settle(entry.ino),
-            _ => Ok(entry),
+            None => Ok(entry),
         }
     }
 

@@ -96,3 +96,13 @@ fn regression_a_directory_that_is_not_replaced_after_all_keeps_its_copies() {
     ];
     (1..=4).for_each(|disks| run(disks, &ops));
 }
+
+#[test]
+fn regression_a_file_that_is_being_written_on_a_disk_that_cannot_say_its_size_is_a_miss() {
+    for calls in 0..3 {
+        let load = Box::new(Load { path: "k0.data" });
+        let fault = FailIn { calls, count: 1, error: Io, op: load };
+        let (store, more) = (StoreUnreleased { key: "k0", len: 9 }, WritePart { slot: 0, len: 9 });
+        run(1, &[store, more, fault, Close { slot: 0 }, Load { path: "k0.data" }]);
+    }
+}
