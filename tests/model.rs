@@ -16,6 +16,8 @@ mod op;
 mod reference;
 #[path = "model/regressions.rs"]
 mod regressions;
+#[path = "model/stress.rs"]
+mod stress;
 #[path = "model/world.rs"]
 mod world;
 
