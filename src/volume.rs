@@ -7,7 +7,7 @@
 //! Invariants: a name has one location; every linked file of the index is on its disk; an inode with an open handle
 //! is pinned; a disk's used bytes are the sum over its files that are linked or open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +35,7 @@ pub mod evictor;
 pub mod files;
 pub mod identity;
 pub mod index;
+mod live;
 pub mod name;
 mod orphans;
 pub mod placement;
@@ -44,6 +45,7 @@ pub mod record;
 pub mod recovery;
 mod removed;
 mod rename;
+mod replace;
 pub mod report;
 pub mod rescan;
 pub mod room;
@@ -91,6 +93,8 @@ struct Shared {
     /// Handles open for writing, for each disk.
     writers: Vec<u32>,
     sizes: ObjectSizes,
+    /// Files whose disk could not say what they had become when their writer closed them.
+    unsettled: HashSet<Ino>,
     /// Files whose last use the disk does not know.
     recent: Vec<Ino>,
 }
@@ -160,6 +164,7 @@ impl Volume {
             open: HashMap::new(),
             writers: vec![0; disk_count],
             sizes: ObjectSizes::default(),
+            unsettled: HashSet::new(),
             recent: Vec::new(),
         };
         Ok(Volume {
@@ -227,8 +232,7 @@ impl Volume {
         let counter = if found.is_some() { &self.counters.hits } else { &self.counters.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         let entry = found.ok_or(Error::NotFound)?;
-        // The kernel takes the size from this answer, also while somebody writes.
-        Ok(self.attributes(entry.ino).unwrap_or(entry))
+        self.live(entry).inspect_err(|_| self.forget(entry.ino, 1))
     }
 
     fn lookup_unscanned(&self, parent: Ino, name: EntryName<'_>, now: i64) -> Result<Option<Entry>> {
@@ -263,32 +267,6 @@ impl Volume {
             entry.attr = self.refresh(&entry, &fd)?;
         }
         Ok(entry)
-    }
-
-    /// Reads the sizes of the files in a directory that are being written, before a listing shows them: the kernel
-    /// takes a listed size for the file's, and would end reads there.
-    pub fn refresh_writers(&self, dir: Ino) {
-        let writers: Vec<Ino> = {
-            let shared = self.shared.lock();
-            let written = shared.open.iter().filter(|(_, open)| open.writers > 0).map(|(ino, _)| *ino);
-            written.filter(|ino| shared.index.get(*ino).is_some_and(|entry| entry.parent == dir)).collect()
-        };
-        for ino in writers {
-            if let Err(error) = self.attributes(ino) {
-                log::debug!("a file that is being written cannot be asked for its size: {error}");
-            }
-        }
-    }
-
-    /// Reads the attributes of an open file from its disk into the index.
-    fn refresh(&self, entry: &Entry, fd: &OwnedFd) -> Result<Attr> {
-        use std::os::fd::AsFd;
-        let stat = self.disk(entry.disk)?.io.stat_fd(fd.as_fd()).map_err(|e| Error::disk(entry.disk, e))?;
-        let mut shared = self.shared.lock();
-        let last_use = shared.index.get(entry.ino).map_or(entry.attr.atime_ns, |e| e.attr.atime_ns);
-        let attr = Attr { atime_ns: last_use, ..stat.attr };
-        shared.index.set_attr(entry.ino, attr);
-        Ok(attr)
     }
 
     /// Whether some disk has not been scanned to its end.

@@ -247,11 +247,8 @@ impl Volume {
     /// no longer pinned, and an unlinked one is gone.
     pub fn close(&self, ino: Ino, fd: &Arc<OwnedFd>, was_writer: bool) {
         let entry = self.shared.lock().index.get(ino);
-        if was_writer
-            && let Some(entry) = entry
-            && let Err(error) = self.refresh(&entry, fd)
-        {
-            log::warn!("size of a file that was written is not known: {error}");
+        if was_writer {
+            self.settle_closed(ino, fd);
         }
         // Dropped, and so closed, after the lock.
         let _last_fd = {
@@ -313,13 +310,18 @@ impl Volume {
         }
     }
 
-    /// The disk kept a file that the index had given up: the name is shown again, under a new inode number. The
-    /// caller still holds the name.
+    /// The disk kept a file that the index had given up: the name is shown again. Whoever has the file open has it still,
+    /// so the entry is the same one while it lives. The caller still holds the name.
     pub(super) fn put_back(&self, place: Place<'_>, entry: &Entry) {
-        let Entry { kind, disk, attr, writing, away, .. } = *entry;
-        let new = NewEntry { kind, disk, attr, writing, away };
-        if self.shared.lock().index.insert(place.0, place.1.as_bytes(), new).is_err() {
-            log::error!("disk {}: a file that could not be unlinked is no longer shown", disk.0);
+        let mut shared = self.shared.lock();
+        if shared.index.relink(entry.ino, place.0) {
+            return;
+        }
+        let Entry { kind, disk, attr, away, .. } = *entry;
+        let new = NewEntry { kind, disk, attr, writing: false, away };
+        match shared.index.insert(place.0, place.1.as_bytes(), new) {
+            Ok(ino) => _ = shared.unsettled.insert(ino),
+            Err(_) => log::error!("disk {}: a file that could not be unlinked is no longer shown", disk.0),
         }
     }
 
@@ -350,7 +352,7 @@ impl Volume {
             }
         };
         io.set_attr(fd.as_fd(), new).map_err(|e| Error::disk(entry.disk, e))?;
-        self.refresh(&entry, fd)?;
+        self.refresh(&entry, fd).inspect_err(|_| _ = self.shared.lock().unsettled.insert(ino))?;
         let mut shared = self.shared.lock();
         match new.atime {
             Some(NewTime::At(ns)) => shared.index.set_last_use(ino, ns.min(now_ns())),

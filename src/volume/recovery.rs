@@ -45,7 +45,10 @@ pub fn scan_disk(volume: &Volume, no: DiskNo, stop: &dyn Fn() -> bool) -> Result
         }
     }
     volume.order_by_last_use(no);
-    volume.disk(no)?.set_scanned();
+    // Names that could not be read are still on the disk: a disk that is not scanned is asked for them.
+    if report.unreadable == 0 {
+        volume.disk(no)?.set_scanned();
+    }
     volume.removal_applied(no, report.unreadable == 0);
     if report.unreadable == 0 {
         volume.removed_applied(no);

@@ -6,9 +6,8 @@
 use rustix::io::Errno;
 
 use super::Volume;
-use super::attr::{Attr, DiskNo, Ino, Kind};
-use super::disk::FoundKind;
-use super::files::{Place, RenameMode, is, is_gone, lossy};
+use super::attr::{Attr, Ino, Kind};
+use super::files::{Place, RenameMode, is, is_gone};
 use super::index::Entry;
 use super::now_ns;
 use crate::error::{Error, Result};
@@ -48,7 +47,12 @@ impl Volume {
         self.ensure_dir(source.disk, to.0)?;
         let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
         let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
-        let replace = target.is_some_and(|target| target.disk == source.disk);
+        let other = target.filter(|target| target.disk != source.disk);
+        let replace = target.is_some() && other.is_none();
+        let target_stays = match other {
+            Some(target) => !self.remove_younger(target, &new_path, source, &old_path)?,
+            None => false,
+        };
         match disk.io.rename(&old_path, &new_path, replace) {
             Err(error) if is(&error, Errno::EXIST) && !replace => {
                 self.replace_unknown(source.disk, &old_path, &new_path)?;
@@ -62,28 +66,11 @@ impl Volume {
             done => done.map_err(|e| Error::disk(source.disk, e))?,
         }
         self.published(from, to, source)?;
-        let other = target.filter(|target| target.disk != source.disk);
-        if let Some(target) = other
-            && let Err(error) = self.disk(target.disk)?.io.unlink(&new_path)
-            && !is_gone(&error)
-        {
-            // Two copies now; the younger one, ours, wins at every later scan.
-            log::warn!("disk {}: the replaced copy of {:?} stays: {error}", target.disk.0, lossy(&new_path));
+        if let Some(target) = other.filter(|_| target_stays) {
+            self.remove_older(target, &new_path);
         }
         self.name_published(from, to, source.disk);
         Ok(())
-    }
-
-    /// The disk has an object under the new name that the index does not know. A file is an older copy and is
-    /// replaced; anything else is left alone.
-    fn replace_unknown(&self, no: DiskNo, old_path: &[u8], new_path: &[u8]) -> Result<()> {
-        let disk = self.disk(no)?;
-        let stat = disk.io.stat(new_path).map_err(|e| Error::disk(no, e))?;
-        if stat.kind != FoundKind::File {
-            disk.count_foreign();
-            return Err(Error::Exists);
-        }
-        disk.io.rename(old_path, new_path, true).map_err(|e| Error::disk(no, e))
     }
 
     /// The index follows a rename that the disk has done.

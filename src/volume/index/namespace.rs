@@ -154,6 +154,28 @@ impl Index {
         self.free_if_unused(slot);
     }
 
+    /// Takes an [`Index::unlink`] back: the entry has its last name in `parent` again, and its number and cookie. A file
+    /// is its disk's most recent one then. False if the entry has gone, or the name is taken.
+    pub fn relink(&mut self, ino: Ino, parent: Ino) -> bool {
+        let (Some(slot), Ok(parent)) = (self.slots.slot_of(ino), self.linked_dir(parent)) else { return false };
+        let mut name = Vec::with_capacity(MAX_NAME_BYTES);
+        self.name(ino, &mut name);
+        let hash = self.table.hash(parent, &name);
+        if self.item(ino).is_none_or(|(_, item)| item.is_linked()) || self.find_slot(hash, parent, &name).is_some() {
+            return false;
+        }
+        self.recount(slot, |item| {
+            item.set(flag::LINKED, true);
+            item.parent = parent;
+        });
+        self.attach(slot, hash);
+        let Some(item) = self.slots.get(slot).filter(|item| !item.is_dir()) else { return true };
+        if let Some(disk) = self.disks.get_mut(usize::from(item.disk)) {
+            disk.lru.add_warmest(&mut self.slots, slot);
+        }
+        true
+    }
+
     /// Ends an entry that is neither linked nor looked up nor pinned.
     pub(super) fn free_if_unused(&mut self, slot: u32) {
         let Some(item) = self.slots.get(slot) else { return };

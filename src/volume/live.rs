@@ -1,0 +1,95 @@
+//! Live attributes: what a file that is being written looks like is asked of its disk, since passthrough hides writes.
+//!
+//! Called by look-ups, listings, SETATTR, RELEASE and the evictor. The index lock is held before and after the system
+//! call, never over it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use super::Volume;
+use super::attr::{Attr, Ino};
+use super::index::Entry;
+use crate::error::{Error, Result};
+
+impl Volume {
+    /// Reads the attributes of an open file from its disk into the index.
+    pub(super) fn refresh(&self, entry: &Entry, fd: &OwnedFd) -> Result<Attr> {
+        let stat = self.disk(entry.disk)?.io.stat_fd(fd.as_fd()).map_err(|e| Error::disk(entry.disk, e))?;
+        let mut shared = self.shared.lock();
+        let last_use = shared.index.get(entry.ino).map_or(entry.attr.atime_ns, |e| e.attr.atime_ns);
+        let attr = Attr { atime_ns: last_use, ..stat.attr };
+        shared.index.set_attr(entry.ino, attr);
+        Ok(attr)
+    }
+
+    /// An entry as it is now. A file can be found by its final name before the kernel has released its writer, and an
+    /// old size, believed by the kernel, would cut it short.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] while its disk cannot say.
+    pub(super) fn live(&self, entry: Entry) -> Result<Entry> {
+        let (fd, unsettled) = {
+            let shared = self.shared.lock();
+            let writing = shared.open.get(&entry.ino).filter(|open| open.writers > 0);
+            (writing.map(|open| Arc::clone(&open.fd)), shared.unsettled.contains(&entry.ino))
+        };
+        match fd.map(|fd| self.refresh(&entry, &fd)) {
+            Some(Ok(attr)) => Ok(Entry { attr, ..entry }),
+            Some(Err(error)) => {
+                log::debug!("disk {}: the size of a file that is being written is not known: {error}", entry.disk.0);
+                Err(Error::NotFound)
+            }
+            None if unsettled => self.settle(entry.ino),
+            None => Ok(entry),
+        }
+    }
+
+    /// Asks the disk again what a file has become, since it could not say when the file was closed.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] while it still cannot: the size that the index has is not the file's, so it is a miss.
+    fn settle(&self, ino: Ino) -> Result<Entry> {
+        let _tree = self.tree_if_nested(ino);
+        let (entry, _, _name) = self.lock_entry(ino)?;
+        let path = self.path(ino).ok_or(Error::Stale)?;
+        let stat = self.disk(entry.disk)?.io.stat(&path).map_err(|_| Error::NotFound)?;
+        let attr = Attr { atime_ns: entry.attr.atime_ns, ..stat.attr };
+        let mut shared = self.shared.lock();
+        shared.index.set_attr(ino, attr);
+        shared.unsettled.remove(&ino);
+        Ok(Entry { attr, ..entry })
+    }
+
+    /// A writer has closed its file: the index learns what it has become.
+    pub(super) fn settle_closed(&self, ino: Ino, fd: &OwnedFd) {
+        let Some(entry) = self.shared.lock().index.get(ino) else {
+            return;
+        };
+        let known = self.refresh(&entry, fd);
+        let mut shared = self.shared.lock();
+        match known {
+            Ok(_) => _ = shared.unsettled.remove(&ino),
+            Err(error) if entry.linked => {
+                log::warn!("size of a file that was written is not known: {error}");
+                shared.unsettled.insert(ino);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Reads the sizes of the files in a directory that are being written, before a listing shows them: the kernel
+    /// takes a listed size for the file's, and would end reads there.
+    pub fn refresh_writers(&self, dir: Ino) {
+        let written: Vec<(Entry, Arc<OwnedFd>)> = {
+            let shared = self.shared.lock();
+            let open = shared.open.iter().filter(|(_, open)| open.writers > 0);
+            let entries = open.filter_map(|(ino, open)| Some((shared.index.get(*ino)?, Arc::clone(&open.fd))));
+            entries.filter(|(entry, _)| entry.linked && entry.parent == dir).collect()
+        };
+        for (entry, fd) in written {
+            if let Err(error) = self.refresh(&entry, &fd) {
+                log::debug!("the size of a file that is being written is not known: {error}");
+            }
+        }
+    }
+}
