@@ -160,5 +160,6 @@ fn a_name_unlinked_while_a_disk_is_missing_stays_gone_when_the_daemon_was_killed
         assert!(fs::read(mount.mountpoint.join(name)).is_err(), "{name:?}");
         assert!(!mount.disks[1].join(name).exists());
     }
-    assert!(!mount.disks.iter().any(|disk| disk.join(".kvspan/removed").exists()));
+    let has_list = |disk: &PathBuf| disk.join(".kvspan/removed").exists();
+    mount.wait_until("all disks know all", || !mount.disks.iter().any(has_list));
 }

@@ -6,8 +6,8 @@
 //! read. Known files keep their places. No lock is held between two names, and the index lock only for a bounded number
 //! of slots. Memory: two bits a slot of the index, and 16 bytes a new file.
 //!
-//! The kernel is told of each name that came, went or changed, through a bounded queue. What the queue drops, the kernel
-//! finds out when `entry_ttl` or `negative_ttl` is over.
+//! The kernel is told of each file that it knows and that went or changed, through a bounded queue; what the queue drops,
+//! it finds out when `entry_ttl` is over. A miss that it was told before a file was found it believes for `negative_ttl`.
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
 use super::disk::{FoundKind, FoundStat};
@@ -130,6 +130,7 @@ pub fn rescan_disk(volume: &Volume, no: DiskNo, watch: &dyn Fn(u64) -> bool) -> 
     volume.place_found(no);
     disk.set_foreign(rescan.report.foreign);
     disk.set_scanned();
+    volume.removal_applied(no, rescan.report.unreadable == 0);
     if rescan.report.unreadable == 0 {
         volume.removed_applied(no);
     }
@@ -241,7 +242,7 @@ impl Rescan<'_> {
                 self.report.files += 1;
                 let changed = volume.refresh_file(&entry, &stat);
                 self.report.changed += u64::from(changed);
-                if changed {
+                if changed && entry.lookups > 0 {
                     (volume.on_evicted)(entry.ino);
                 }
             }
@@ -317,7 +318,9 @@ impl Volume {
         let is_here = entry.kind == Kind::File && entry.disk == no;
         if is_here {
             self.forget_entry(entry.ino);
-            (self.on_evicted)(entry.ino);
+            if entry.lookups > 0 {
+                (self.on_evicted)(entry.ino);
+            }
         }
         is_here
     }
