@@ -132,6 +132,7 @@ fn open_volume(
         entry_ttl: config.options.entry_ttl,
         high_percent: config.options.high,
         low_percent: config.options.low,
+        eviction: config.options.eviction,
     };
     let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
 
-use crate::config::PlacementPolicy;
+use crate::config::{EvictionPolicy, PlacementPolicy};
 use crate::error::{Error, Result, is_disk_trouble};
 use crate::sync::{NameGuard, NameLocks};
 use attr::{Attr, DiskNo, Ino, Kind};
@@ -57,6 +57,8 @@ pub struct VolumeSettings {
     pub high_percent: f64,
     /// It ends below this one.
     pub low_percent: f64,
+    /// What goes first.
+    pub eviction: EvictionPolicy,
 }
 
 /// Is told the directory and name of every file that was evicted.
@@ -143,6 +145,9 @@ impl Volume {
         let placement = Placement::new(&ids).map_err(|_| Error::Invalid)?;
         let mut index = Index::new(disks.len(), root);
         index.set_dir_disks(Ino::ROOT, all_disks(disks.len()));
+        if settings.eviction == EvictionPolicy::ScanResistant {
+            index.keep_scans_apart();
+        }
         let shared = Shared {
             index,
             open: HashMap::new(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvspan::config::{Amount, PlacementPolicy, StatfsMode};
+use kvspan::config::{Amount, EvictionPolicy, PlacementPolicy, StatfsMode};
 use kvspan::error::{Error, Result};
 use kvspan::fs::monitor::Monitor;
 use kvspan::fs::{CacheFs, OpenIntent, OpenedFile};
@@ -74,11 +74,15 @@ impl Rig {
 
     /// A scanned volume over empty directories, each of which may hold so many bytes.
     pub fn limited(disks: usize, limit_bytes: u64) -> Rig {
+        Rig::limited_by(disks, limit_bytes, EvictionPolicy::Lru)
+    }
+
+    /// The same under a policy of eviction.
+    pub fn limited_by(disks: usize, limit_bytes: u64, eviction: EvictionPolicy) -> Rig {
         let mut made = Rig::unscanned(disks);
         let temp = made._temp.take();
-        let mut rig = Rig::build(made.dirs.clone(), Amount::Bytes(limit_bytes), |_, real| Box::new(real));
+        let mut rig = Rig::evicting(made.dirs.clone(), limit_bytes, eviction);
         rig._temp = temp;
-        rig.scan();
         rig
     }
 
@@ -93,7 +97,24 @@ impl Rig {
         Rig::with_limits(dirs, DiskLimits { limit, reserve: Amount::Percent(2.0) }, wrap)
     }
 
+    /// A scanned volume over directories, each of which may hold so many bytes.
+    pub fn evicting(dirs: Vec<PathBuf>, limit_bytes: u64, eviction: EvictionPolicy) -> Rig {
+        let limits = DiskLimits { limit: Amount::Bytes(limit_bytes), reserve: Amount::Percent(2.0) };
+        let rig = Rig::open(dirs, limits, eviction, |_, real| Box::new(real));
+        rig.scan();
+        rig
+    }
+
     fn with_limits(dirs: Vec<PathBuf>, limits: DiskLimits, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
+        Rig::open(dirs, limits, EvictionPolicy::Lru, wrap)
+    }
+
+    fn open(
+        dirs: Vec<PathBuf>,
+        limits: DiskLimits,
+        eviction: EvictionPolicy,
+        wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>,
+    ) -> Rig {
         let disks = dirs.iter().enumerate().map(|(n, dir)| {
             let root = std::fs::File::open(dir).expect("a disk's directory");
             Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
@@ -106,6 +127,7 @@ impl Rig {
             entry_ttl: Duration::from_secs(5),
             high_percent: 95.0,
             low_percent: 90.0,
+            eviction,
         };
         let volume = Volume::new(settings, disks.collect(), Box::new(|_, _| {})).expect("a volume");
         let volume = Arc::new(volume);
