@@ -15,8 +15,9 @@ use super::{DiskNo, Index, Ino, NewEntry, Sums};
 
 /// What probation may hold at least, of a disk's files and of its bytes, in percent, and at the start.
 pub(super) const SHARE_MIN: f64 = 20.0;
-/// And at most: what is used keeps the rest whatever happens.
-pub(super) const SHARE_MAX: f64 = 90.0;
+/// And at most: what is used keeps the rest whatever happens. An LRU of objects with one reuse each is half
+/// made of such as wait for it, so this is enough to be as good.
+pub(super) const SHARE_MAX: f64 = 60.0;
 /// A scanned file whose last use is no later than this after its last write was not used since.
 const NEVER_USED_NS: i64 = 2_000_000_000;
 

@@ -128,10 +128,11 @@ impl Iterator for Coldest<'_> {
 
     fn next(&mut self) -> Option<Ino> {
         while self.next == NIL {
-            let tiers = Tier::FROM_COLD.len();
-            let (lru, tier) = (self.lrus?.into_iter().nth(self.list / tiers)?, Tier::FROM_COLD[self.list % tiers]);
+            let tiers = Tier::FROM_COLD;
+            let lru = self.lrus?.into_iter().nth(self.list / tiers.len())?;
+            let tier = tiers.get(self.list % tiers.len())?;
             self.list += 1;
-            self.next = lru.tail(tier);
+            self.next = lru.tail(*tier);
         }
         let slot = self.next;
         self.next = self.slots.get(slot)?.lru_prev;
