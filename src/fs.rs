@@ -152,9 +152,8 @@ impl CacheFs {
             return Ok(new);
         }
         let mode = self.volume.attributes(ino)?.attr.mode;
-        // setgid without group execution marks mandatory locking, not a program.
-        let drops = if mode & 0o010 != 0 { 0o6000 } else { 0o4000 };
-        Ok(if mode & drops == 0 { new } else { NewAttr { mode: Some(mode & !drops), ..new } })
+        let drops = drops_on_write(mode);
+        Ok(if drops == 0 { new } else { NewAttr { mode: Some(mode & !drops), ..new } })
     }
 
     /// Makes an empty file without opening it, and counts one look-up.
@@ -197,6 +196,27 @@ impl CacheFs {
         }
         let empty = NewAttr { size_bytes: Some(0), ..NewAttr::default() };
         match self.volume.set_attr(ino, Some(&opened.fd), &empty) {
+            Ok(entry) => Ok(OpenedFile { entry, ..opened }),
+            Err(error) => {
+                self.close(opened.handle);
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens a file for a user. For an ordinary one, opening for writing takes setuid and setgid away: the kernel
+    /// leaves that to us (see [`without_setid`](Self::without_setid)), and passthrough hides the writes themselves.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_as(&self, ino: Ino, intent: OpenIntent, caller_uid: u32) -> Result<OpenedFile> {
+        let opened = self.open(ino, intent)?;
+        let drops = drops_on_write(opened.entry.attr.mode);
+        if drops == 0 || caller_uid == 0 || !(intent.write || intent.truncate) {
+            return Ok(opened);
+        }
+        let new = NewAttr { mode: Some(opened.entry.attr.mode & !drops), ..NewAttr::default() };
+        match self.volume.set_attr(ino, Some(&opened.fd), &new) {
             Ok(entry) => Ok(OpenedFile { entry, ..opened }),
             Err(error) => {
                 self.close(opened.handle);
@@ -349,6 +369,12 @@ impl CacheFs {
         })?;
         if parent == Ino::ROOT && name::is_hidden(bytes) { Err(Error::NotPermitted) } else { Ok(parsed) }
     }
+}
+
+/// The bits that a write by an ordinary user takes from a mode. setgid without group execution marks mandatory
+/// locking, not a program.
+fn drops_on_write(mode: u16) -> u16 {
+    mode & if mode & 0o010 != 0 { 0o6000 } else { 0o4000 }
 }
 
 fn is_hidden(error: &Error) -> bool {

@@ -222,8 +222,8 @@ impl Filesystem for Glue {
         reply_done(reply, self.fs.rename(from, to, mode));
     }
 
-    fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = match self.fs.open(Ino(ino.0), open_intent(flags.0)) {
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let opened = match self.fs.open_as(Ino(ino.0), open_intent(flags.0), request.uid()) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(&error)),
         };

@@ -11,11 +11,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use uuid::Uuid;
 
 /// When the process `pid` started: clock ticks since boot. With the pid it names one process of this boot.
 pub fn start_ticks(pid: u32) -> io::Result<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     parse_start_ticks(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unknown form of /proc/PID/stat"))
+}
+
+/// The id of this boot; `None` where /proc does not tell.
+pub fn boot_id() -> Option<Uuid> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().parse().ok()
 }
 
 /// The name of the process `pid`, as `ps` shows it.

@@ -10,8 +10,8 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
@@ -20,12 +20,13 @@ use crate::config::{EvictionPolicy, PlacementPolicy};
 use crate::error::{Error, Result, is_disk_trouble};
 use crate::sync::{NameGuard, NameLocks};
 use attr::{Attr, DiskNo, Ino, Kind};
-use disk::{Disk, FoundKind, FoundStat};
-use index::{Entry, Index, NewEntry};
+use disk::Disk;
+use index::{Entry, Index};
 use name::{EntryName, PlacementKey};
 use placement::Placement;
 use room::ObjectSizes;
 
+mod adopt;
 pub mod attr;
 pub mod capacity;
 mod dirs;
@@ -35,11 +36,18 @@ pub mod files;
 pub mod identity;
 pub mod index;
 pub mod name;
+mod orphans;
 pub mod placement;
+pub mod power;
 pub mod recency;
+pub mod record;
 pub mod recovery;
+mod removed;
+mod rename;
 pub mod report;
+pub mod rescan;
 pub mod room;
+pub mod shadows;
 
 /// What a file system of the volume's size needs to know of itself besides its disks.
 pub struct VolumeSettings {
@@ -51,8 +59,6 @@ pub struct VolumeSettings {
     pub io_timeout: Duration,
     /// A younger temp file is never a victim; 0: no temp file is.
     pub temp_ttl: Duration,
-    /// How long the kernel may believe a name that it was told: an evicted one is then no longer worth a word.
-    pub entry_ttl: Duration,
     /// Eviction begins above this share of a disk's bound.
     pub high_percent: f64,
     /// It ends below this one.
@@ -61,8 +67,8 @@ pub struct VolumeSettings {
     pub eviction: EvictionPolicy,
 }
 
-/// Is told the directory and name of every file that was evicted.
-pub type OnEvicted = Box<dyn Fn(Ino, &[u8]) + Send + Sync>;
+/// Is told the inode of every file that was evicted and that the kernel may still know.
+pub type OnEvicted = Box<dyn Fn(Ino) + Send + Sync>;
 
 /// N disks and the index over them.
 pub struct Volume {
@@ -74,9 +80,10 @@ pub struct Volume {
     tree: RwLock<()>,
     shared: Mutex<Shared>,
     on_evicted: OnEvicted,
-    /// When a listing last told the kernel names, in nanoseconds since the epoch.
-    listed_ns: AtomicI64,
     counters: Counters,
+    shadows: shadows::Shadows,
+    orphans: orphans::Orphans,
+    removed: removed::Removed,
 }
 
 /// Rank 1: the index and the files that are open.
@@ -96,6 +103,8 @@ struct OpenFile {
     writers: u32,
     fd: Arc<OwnedFd>,
     writable: bool,
+    /// When it was first opened for writing, of those who write now.
+    written_since: record::rule::Clock,
 }
 
 /// What the volume has done since it was opened.
@@ -104,7 +113,8 @@ struct Counters {
     hits: AtomicU64,
     misses: AtomicU64,
     adopted: AtomicU64,
-    shadows: AtomicU64,
+    /// Files that a power loss may have torn and that were removed.
+    lost_removed: AtomicU64,
     evicted_files: AtomicU64,
     evicted_bytes: AtomicU64,
 }
@@ -128,10 +138,11 @@ pub struct NewOwner {
     pub mode: u16,
 }
 
-/// Nanoseconds since the epoch.
+/// Nanoseconds since the epoch by the clock that file systems take their times from. A finer one would show a new
+/// file's times a few milliseconds ahead of those that the disk gives it, and they would then go back.
 pub(crate) fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
 impl Volume {
@@ -144,14 +155,15 @@ impl Volume {
         let root = root_attr(&disks)?;
         let placement = Placement::new(&ids).map_err(|_| Error::Invalid)?;
         let mut index = Index::new(disks.len(), root);
-        index.set_dir_disks(Ino::ROOT, all_disks(disks.len()));
+        let disk_count = disks.len();
+        index.set_dir_disks(Ino::ROOT, all_disks(disk_count));
         if settings.eviction == EvictionPolicy::ScanResistant {
             index.keep_scans_apart();
         }
         let shared = Shared {
             index,
             open: HashMap::new(),
-            writers: vec![0; disks.len()],
+            writers: vec![0; disk_count],
             sizes: ObjectSizes::default(),
             recent: Vec::new(),
         };
@@ -163,8 +175,10 @@ impl Volume {
             tree: RwLock::new(()),
             shared: Mutex::new(shared),
             on_evicted,
-            listed_ns: AtomicI64::new(0),
             counters: Counters::default(),
+            shadows: shadows::Shadows::new(),
+            orphans: orphans::Orphans::new(disk_count),
+            removed: removed::Removed::new(disk_count),
         })
     }
 
@@ -217,7 +231,9 @@ impl Volume {
         };
         let counter = if found.is_some() { &self.counters.hits } else { &self.counters.misses };
         counter.fetch_add(1, Ordering::Relaxed);
-        found.ok_or(Error::NotFound)
+        let entry = found.ok_or(Error::NotFound)?;
+        // The kernel takes the size from this answer, also while somebody writes.
+        Ok(self.attributes(entry.ino).unwrap_or(entry))
     }
 
     fn lookup_unscanned(&self, parent: Ino, name: EntryName<'_>, now: i64) -> Result<Option<Entry>> {
@@ -252,6 +268,21 @@ impl Volume {
             entry.attr = self.refresh(&entry, &fd)?;
         }
         Ok(entry)
+    }
+
+    /// Reads the sizes of the files in a directory that are being written, before a listing shows them: the kernel
+    /// takes a listed size for the file's, and would end reads there.
+    pub fn refresh_writers(&self, dir: Ino) {
+        let writers: Vec<Ino> = {
+            let shared = self.shared.lock();
+            let written = shared.open.iter().filter(|(_, open)| open.writers > 0).map(|(ino, _)| *ino);
+            written.filter(|ino| shared.index.get(*ino).is_some_and(|entry| entry.parent == dir)).collect()
+        };
+        for ino in writers {
+            if let Err(error) = self.attributes(ino) {
+                log::debug!("a file that is being written cannot be asked for its size: {error}");
+            }
+        }
     }
 
     /// Reads the attributes of an open file from its disk into the index.
@@ -297,95 +328,6 @@ impl Volume {
         shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino))
     }
 
-    /// Takes an object that lies on a disk into the index. The caller holds the name.
-    ///
-    /// Returns whether the index now shows it at that disk.
-    fn adopt(&self, no: DiskNo, parent: Ino, name: EntryName<'_>, stat: &FoundStat) -> bool {
-        let kind = match stat.kind {
-            FoundKind::File => Kind::File,
-            FoundKind::Dir => Kind::Dir,
-            FoundKind::Foreign | FoundKind::Unknown => return false,
-        };
-        let away = kind == Kind::File && self.owner(name.as_bytes()) != Some(no);
-        let known = {
-            let mut shared = self.shared.lock();
-            match shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino)) {
-                None => {
-                    // A clock that was set back must not make a file the last to go.
-                    let attr = Attr { atime_ns: stat.attr.atime_ns.min(now_ns()), ..stat.attr };
-                    let new = NewEntry { kind, disk: no, attr, writing: false, away };
-                    return match shared.index.insert_cold(parent, name.as_bytes(), new) {
-                        Ok(ino) => {
-                            if kind == Kind::Dir {
-                                shared.index.set_dir_disks(ino, 1 << no.0);
-                            } else {
-                                self.counters.adopted.fetch_add(1, Ordering::Relaxed);
-                            }
-                            true
-                        }
-                        Err(_) => false,
-                    };
-                }
-                Some(entry) => entry,
-            }
-        };
-        match (known.kind, kind) {
-            (Kind::Dir, Kind::Dir) => {
-                self.adopt_dir_copy(no, &known, name, stat);
-                true
-            }
-            (Kind::File, Kind::File) if known.disk == no => true,
-            (Kind::File, Kind::File) => self.adopt_second_copy(no, &known, stat, away),
-            _ => {
-                self.counters.shadows.fetch_add(1, Ordering::Relaxed);
-                false
-            }
-        }
-    }
-
-    /// A directory seen on a second disk: attributes are the owner's copy's (else the lowest UUID's), times the
-    /// latest of all.
-    fn adopt_dir_copy(&self, no: DiskNo, known: &Entry, name: EntryName<'_>, stat: &FoundStat) {
-        let owner = self.owner(name.as_bytes());
-        let lower_id = || self.disks.get(no.index()).map(|d| d.id) < self.disks.get(known.disk.index()).map(|d| d.id);
-        let leads = known.disk != no && (owner == Some(no) || (owner != Some(known.disk) && lower_id()));
-        let mut attr = if leads { stat.attr } else { known.attr };
-        attr.mtime_ns = known.attr.mtime_ns.max(stat.attr.mtime_ns);
-        attr.ctime_ns = known.attr.ctime_ns.max(stat.attr.ctime_ns);
-        let mut shared = self.shared.lock();
-        let set = shared.index.dir_disks(known.ino) | (1 << no.0);
-        shared.index.set_dir_disks(known.ino, set);
-        shared.index.set_attr(known.ino, attr);
-        if leads {
-            shared.index.set_disk(known.ino, no);
-        }
-    }
-
-    /// Two copies of a name (DESIGN.md section 4): the later birth wins, then the later change, then the owner's.
-    /// A file that has been used through this mount is newer than anything a scan finds.
-    fn adopt_second_copy(&self, no: DiskNo, known: &Entry, stat: &FoundStat, away: bool) -> bool {
-        self.counters.shadows.fetch_add(1, Ordering::Relaxed);
-        if known.pinned || known.writing || known.lookups > 0 {
-            return false;
-        }
-        let Some(path) = self.path(known.ino) else {
-            return false;
-        };
-        let Ok(other) = self.disk(known.disk).and_then(|d| d.io.stat(&path).map_err(|e| Error::disk(known.disk, e)))
-        else {
-            return false;
-        };
-        let newcomer = (stat.birth_ns, stat.attr.mtime_ns, !away);
-        if newcomer <= (other.birth_ns, other.attr.mtime_ns, !known.away) {
-            return false;
-        }
-        let mut shared = self.shared.lock();
-        shared.index.set_disk(known.ino, no);
-        shared.index.set_attr(known.ino, stat.attr);
-        shared.index.set_away(known.ino, away);
-        true
-    }
-
     fn numbered(&self) -> impl Iterator<Item = (DiskNo, &Disk)> {
         (0u8..).map(DiskNo).zip(&self.disks)
     }
@@ -426,8 +368,11 @@ impl Volume {
         (parent != Ino::ROOT).then(|| self.tree.read())
     }
 
-    /// Locks the name that an inode has now.
+    /// Locks the name that an inode has now. The root has none.
     fn lock_entry(&self, ino: Ino) -> Result<(Entry, Vec<u8>, NameGuard<'_>)> {
+        if ino == Ino::ROOT {
+            return Err(Error::IsDirectory);
+        }
         loop {
             let (parent, name) = self.entry_name(ino)?;
             let guard = self.names.lock(parent, &name)?;

@@ -96,6 +96,7 @@ impl CacheFs {
         after: u64,
         each: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
+        self.volume.refresh_writers(dir);
         let mut taken = Vec::new();
         let listed = self.list(handle, dir, after, &mut |entry| {
             let (ino, is_dot) = (entry.ino, entry.entry.is_none());

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use super::notifier::EvictedNames;
+use super::notifier::EvictedFiles;
 use super::{Glue, GlueSettings, WANTED};
 use crate::fs::CacheFs;
 use crate::procfs;
@@ -78,10 +78,14 @@ impl MountedSession {
         self.passthrough.load(Ordering::Relaxed)
     }
 
-    /// The work of the notifier thread: takes evicted names out of the kernel's caches.
-    pub fn notifier(&self, evicted: EvictedNames) -> impl FnOnce() + Send + 'static {
+    /// The work of the notifier thread: takes evicted files out of the kernel's caches.
+    ///
+    /// # Errors
+    /// No file descriptor was left.
+    pub fn notifier(&self, evicted: EvictedFiles) -> io::Result<impl FnOnce() + Send + 'static> {
         let kernel = self.session.notifier();
-        move || evicted.tell(&kernel)
+        let device = self.session.as_fd().try_clone_to_owned()?;
+        Ok(move || evicted.tell(&kernel, &device))
     }
 
     /// Answers requests until the file system is unmounted.

@@ -5,15 +5,15 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
-use super::disk::NewAttr;
+use super::disk::{FoundStat, NewAttr};
 use super::files::{Place, lossy};
 use super::index::{Entry, Index, NewEntry};
+use super::name::EntryName;
 use super::{NewOwner, Volume, now_ns};
 use crate::error::{Error, Result, is_disk_full, is_disk_trouble};
 
@@ -77,6 +77,24 @@ impl Volume {
             Ok(io.stat_fd(fd.as_fd())?.attr)
         };
         attempt().map_err(|e| Error::disk(no, e))
+    }
+
+    /// A directory seen on a second disk: attributes are the owner's copy's (else the lowest UUID's), times the
+    /// latest of all.
+    pub(super) fn adopt_dir_copy(&self, no: DiskNo, known: &Entry, name: EntryName<'_>, stat: &FoundStat) {
+        let owner = self.owner(name.as_bytes());
+        let lower_id = || self.disks.get(no.index()).map(|d| d.id) < self.disks.get(known.disk.index()).map(|d| d.id);
+        let leads = known.disk != no && (owner == Some(no) || (owner != Some(known.disk) && lower_id()));
+        let mut attr = if leads { stat.attr } else { known.attr };
+        attr.mtime_ns = known.attr.mtime_ns.max(stat.attr.mtime_ns);
+        attr.ctime_ns = known.attr.ctime_ns.max(stat.attr.ctime_ns);
+        let mut shared = self.shared.lock();
+        let set = shared.index.dir_disks(known.ino) | (1 << no.0);
+        shared.index.set_dir_disks(known.ino, set);
+        shared.index.set_attr(known.ino, attr);
+        if leads {
+            shared.index.set_disk(known.ino, no);
+        }
     }
 
     /// Sees to it that a disk has a directory, and all above it, before something is put there.
@@ -155,6 +173,10 @@ impl Volume {
         source: &Entry,
         target: Option<&Entry>,
     ) -> Result<()> {
+        if self.misses_a_disk() {
+            // Its copy could not follow, and would bring the old name back.
+            return Err(Error::CrossDisk);
+        }
         let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
         let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
         if new_path.strip_prefix(&old_path[..]).is_some_and(|rest| rest.first() == Some(&b'/')) {
@@ -269,7 +291,6 @@ impl Volume {
 
     /// One more look-up of each inode that a listing handed out.
     pub fn count_listed(&self, inodes: &[Ino]) {
-        self.listed_ns.store(now_ns(), Ordering::Relaxed);
         let mut shared = self.shared.lock();
         for ino in inodes {
             shared.index.add_lookups(*ino, 1);

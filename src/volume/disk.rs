@@ -9,10 +9,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::attr::Attr;
+use super::record::Keeper;
+use super::record::rule::MountInstance;
 use crate::config::Amount;
 use crate::sync::Bell;
 
@@ -38,6 +40,8 @@ pub struct FoundStat {
     pub kind: FoundKind,
     /// Its attributes.
     pub attr: Attr,
+    /// Its inode number on the disk.
+    pub ino: u64,
     /// Birth time in nanoseconds since the epoch; `i64::MIN` where the file system keeps none.
     pub birth_ns: i64,
 }
@@ -165,6 +169,11 @@ pub trait DiskIo: Send + Sync + 'static {
     fn set_atime(&self, path: &[u8], atime_ns: i64) -> io::Result<()>;
     /// Room on the file system.
     fn space(&self) -> io::Result<Space>;
+    /// Makes all that was written on the file system durable. An error says that some of it may be lost for good, and
+    /// is said once.
+    fn sync_fs(&self) -> io::Result<()>;
+    /// The mount that the disk lies on, if the kernel tells.
+    fn mount_instance(&self) -> io::Result<Option<MountInstance>>;
 }
 
 /// What an operator asked one disk to keep to.
@@ -188,7 +197,11 @@ pub struct Disk {
     pub limits: DiskLimits,
     /// Wakes the disk's evictor.
     pub bell: Bell,
+    /// What a power loss may tear.
+    pub record: Keeper,
     scanned: AtomicBool,
+    /// Rank 0: one scan at a time, held from its beginning to its end.
+    scan: Mutex<()>,
     foreign: AtomicU64,
     undeletable: AtomicU64,
     bound_bytes: AtomicU64,
@@ -207,6 +220,8 @@ impl Disk {
             limits,
             scanned: AtomicBool::new(false),
             bell: Bell::default(),
+            record: Keeper::default(),
+            scan: Mutex::new(()),
             foreign: AtomicU64::new(0),
             undeletable: AtomicU64::new(0),
             bound_bytes: AtomicU64::new(u64::MAX),
@@ -225,9 +240,19 @@ impl Disk {
         self.scanned.store(true, Ordering::Release);
     }
 
-    /// Counts an object that is left alone: a symlink, FIFO, socket, device or shadow.
+    /// Waits for a scan of the disk that is running, and keeps others out until the guard is dropped.
+    pub(super) fn begin_scan(&self) -> MutexGuard<'_, ()> {
+        self.scan.lock()
+    }
+
+    /// Counts an object that is left alone: a symlink, FIFO, socket or device.
     pub fn count_foreign(&self) {
         self.foreign.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Replaces the count by that of a whole walk.
+    pub(super) fn set_foreign(&self, objects: u64) {
+        self.foreign.store(objects, Ordering::Relaxed);
     }
 
     /// Objects that were left alone so far.

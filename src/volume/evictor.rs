@@ -5,7 +5,6 @@
 //! name lock before they are unlinked. Holds no lock of rank 1 or more over a system call.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::attr::{DiskNo, Ino, Kind};
@@ -248,36 +247,34 @@ impl Volume {
             return Ok(false);
         };
         let path = self.path_of(entry.parent, entry_name).ok_or(Error::NotFound)?;
-        {
+        let kernel_knows = {
             let mut shared = self.shared.lock();
+            let Some(now) = shared.index.get(entry.ino) else {
+                return Ok(false);
+            };
             let same = shared.index.find(entry.parent, name) == Some(entry.ino)
                 && shared.writers_of(entry.ino) == 0
-                && shared.index.get(entry.ino).is_some_and(|now| now.attr.atime_ns == entry.attr.atime_ns);
+                && now.attr.atime_ns == entry.attr.atime_ns;
             if !same {
                 return Ok(false);
             }
             shared.index.evict(entry.ino);
             shared.changed_dir(entry.parent, now_ns());
-        }
+            now.lookups > 0
+        };
         match self.disk(entry.disk)?.io.unlink(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 self.put_back((entry.parent, entry_name), entry);
                 Err(Error::disk(entry.disk, error))
             }
             _ => {
+                self.name_evicted((entry.parent, entry_name), entry);
                 self.count_evicted(entry);
-                self.tell_kernel(entry, name);
+                if kernel_knows {
+                    (self.on_evicted)(entry.ino);
+                }
                 Ok(true)
             }
-        }
-    }
-
-    /// A name that the kernel was told within `entry_ttl` is invalidated; any other it will ask about again by itself.
-    fn tell_kernel(&self, entry: &Entry, name: &[u8]) {
-        let told_ns = entry.attr.atime_ns.max(self.listed_ns.load(Ordering::Relaxed));
-        let ttl_ns = i64::try_from(self.settings.entry_ttl.as_nanos()).unwrap_or(i64::MAX);
-        if now_ns().saturating_sub(told_ns) <= ttl_ns {
-            (self.on_evicted)(entry.parent, name);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Files: create, open, close, unlink, rename and attributes, each as one change of disk and index.
+//! Files: create, open, close, unlink and attributes, each as one change of disk and index.
 //!
 //! Called by `crate::fs`. Takes name locks and, for nested paths, the tree lock; the index lock only between system
 //! calls.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
-use super::disk::{Access, FoundKind, NewAttr, NewTime};
+use super::disk::{Access, NewAttr, NewTime};
 use super::index::{Entry, NewEntry};
 use super::name::EntryName;
 use super::{NewOwner, OpenFile, Opened, Volume, now_ns};
@@ -94,6 +94,7 @@ impl Volume {
     fn create_on(&self, no: DiskNo, place: Place<'_>, owner: NewOwner) -> Result<Created> {
         let (parent, name) = place;
         let disk = self.disk(no)?;
+        self.ready_to_write(no)?;
         self.ensure_dir(no, parent)?;
         let path = self.path_of(parent, name).ok_or(Error::NotFound)?;
         let fd = match disk.io.create(&path, owner.mode) {
@@ -122,8 +123,7 @@ impl Volume {
         shared.changed_dir(parent, attr.mtime_ns);
         shared.index.add_lookups(ino, 1);
         shared.index.set_pinned(ino, true);
-        let open = OpenFile { handles: 1, writers: 1, fd: Arc::clone(&fd), writable: true };
-        shared.open.insert(ino, open);
+        shared.open.entry(ino).or_insert(OpenFile::new(&fd, true)).add_handle(true);
         shared.add_writer(no);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
         Ok(Created::New(Opened { entry, fd }))
@@ -181,6 +181,9 @@ impl Volume {
         if entry.kind == Kind::Dir {
             return Err(Error::IsDirectory);
         }
+        if access.write {
+            self.ready_to_write(entry.disk)?;
+        }
         let path = self.path(ino).ok_or(Error::Stale)?;
         let disk = self.disk(entry.disk)?;
         // A writer's file is opened for both: one fd then serves later reads, fallocate and copies.
@@ -227,15 +230,11 @@ impl Volume {
         shared.note_use(ino, now_ns());
         shared.index.set_pinned(ino, true);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
-        let first = || OpenFile { handles: 0, writers: 0, fd: Arc::clone(fd), writable: access.write };
-        let open = shared.open.entry(ino).or_insert_with(first);
-        open.handles += 1;
-        if access.write {
-            open.writers += 1;
-            if !open.writable {
-                open.fd = Arc::clone(fd);
-                open.writable = true;
-            }
+        let open = shared.open.entry(ino).or_insert_with(|| OpenFile::new(fd, access.write));
+        open.add_handle(access.write);
+        if access.write && !open.writable {
+            open.fd = Arc::clone(fd);
+            open.writable = true;
         }
         if access.write {
             shared.add_writer(entry.disk);
@@ -305,7 +304,10 @@ impl Volume {
             shared.changed_dir(parent, now_ns());
         }
         match disk.io.unlink(&path) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.name_removed(place);
+                Ok(())
+            }
             Err(error) if is_gone(&error) => Err(Error::NotFound),
             Err(error) => {
                 self.put_back(place, &entry);
@@ -325,117 +327,8 @@ impl Volume {
     }
 
     /// The disk no longer has a file that the index shows: somebody removed it behind our back.
-    fn forget_entry(&self, ino: Ino) {
+    pub(super) fn forget_entry(&self, ino: Ino) {
         self.shared.lock().index.unlink(ino);
-    }
-
-    /// Renames. A file never moves between disks: under a name with another owner it is away.
-    ///
-    /// # Errors
-    /// As `renameat2(2)`; [`Error::CrossDisk`]-like cases of an exchange over two disks are [`Error::Invalid`].
-    pub fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
-        let is_dir = self.find(from.0, from.1).is_some_and(|entry| entry.kind == Kind::Dir);
-        let _alone = if is_dir { Some(self.tree_alone()?) } else { None };
-        let nested = if from.0 == Ino::ROOT { to.0 } else { from.0 };
-        let _tree = if is_dir { None } else { self.tree_for(nested) };
-        let _names = self.names.lock_two((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()))?;
-        let source = self.find_or_probe(from.0, from.1)?.ok_or(Error::NotFound)?;
-        let target = self.find_or_probe(to.0, to.1)?;
-        if target.is_some_and(|target| target.ino == source.ino) {
-            return if mode == RenameMode::NoReplace { Err(Error::Exists) } else { Ok(()) };
-        }
-        match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => Err(Error::Exists),
-            (RenameMode::Exchange, None) => Err(Error::NotFound),
-            (RenameMode::Exchange, Some(target)) => self.exchange(from, to, &source, &target),
-            // The kind was looked at before the names were locked; a directory needs the tree for itself.
-            _ if (source.kind == Kind::Dir) != is_dir => Err(Error::Busy),
-            _ if is_dir => self.rename_dir(from, to, &source, target.as_ref()),
-            _ => self.rename_file(from, to, &source, target.as_ref()),
-        }
-    }
-
-    fn rename_file(&self, from: Place<'_>, to: Place<'_>, source: &Entry, target: Option<&Entry>) -> Result<()> {
-        if target.is_some_and(|target| target.kind == Kind::Dir) {
-            return Err(Error::IsDirectory);
-        }
-        let disk = self.disk(source.disk)?;
-        self.ensure_dir(source.disk, to.0)?;
-        let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
-        let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
-        let replace = target.is_some_and(|target| target.disk == source.disk);
-        match disk.io.rename(&old_path, &new_path, replace) {
-            Err(error) if is(&error, Errno::EXIST) && !replace => {
-                self.replace_unknown(source.disk, &old_path, &new_path)?;
-            }
-            Err(error) if is_gone(&error) => {
-                if disk.io.stat(&old_path).is_err_and(|e| is_gone(&e)) {
-                    self.forget_entry(source.ino);
-                }
-                return Err(Error::NotFound);
-            }
-            done => done.map_err(|e| Error::disk(source.disk, e))?,
-        }
-        self.published(from, to, source)?;
-        let other = target.filter(|target| target.disk != source.disk);
-        if let Some(target) = other
-            && let Err(error) = self.disk(target.disk)?.io.unlink(&new_path)
-            && !is_gone(&error)
-        {
-            // Two copies now; the younger one, ours, wins at every later scan.
-            log::warn!("disk {}: the replaced copy of {:?} stays: {error}", target.disk.0, lossy(&new_path));
-        }
-        Ok(())
-    }
-
-    /// The disk has an object under the new name that the index does not know. A file is an older copy and is
-    /// replaced; anything else is left alone.
-    fn replace_unknown(&self, no: DiskNo, old_path: &[u8], new_path: &[u8]) -> Result<()> {
-        let disk = self.disk(no)?;
-        let stat = disk.io.stat(new_path).map_err(|e| Error::disk(no, e))?;
-        if stat.kind != FoundKind::File {
-            disk.count_foreign();
-            return Err(Error::Exists);
-        }
-        disk.io.rename(old_path, new_path, true).map_err(|e| Error::disk(no, e))
-    }
-
-    /// The index follows a rename that the disk has done.
-    pub(super) fn published(&self, from: Place<'_>, to: Place<'_>, source: &Entry) -> Result<()> {
-        let now = now_ns();
-        let away = self.owner(to.1.as_bytes()) != Some(source.disk);
-        let mut shared = self.shared.lock();
-        shared.index.rename(source.ino, to.0, to.1.as_bytes()).map_err(|_| Error::Stale)?;
-        shared.changed_dir(from.0, now);
-        shared.changed_dir(to.0, now);
-        if source.kind == Kind::File {
-            shared.index.set_away(source.ino, away);
-            shared.index.set_writing(source.ino, false);
-            shared.index.touch(source.ino, now);
-        }
-        if let Some(entry) = shared.index.get(source.ino) {
-            shared.index.set_attr(source.ino, Attr { ctime_ns: now, ..entry.attr });
-        }
-        Ok(())
-    }
-
-    fn exchange(&self, from: Place<'_>, to: Place<'_>, source: &Entry, target: &Entry) -> Result<()> {
-        if source.kind == Kind::Dir || target.kind == Kind::Dir || source.disk != target.disk {
-            return Err(Error::Invalid);
-        }
-        let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
-        let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
-        let no = source.disk;
-        self.disk(no)?.io.exchange(&old_path, &new_path).map_err(|e| Error::disk(no, e))?;
-        let now = now_ns();
-        let mut shared = self.shared.lock();
-        shared.index.exchange(source.ino, target.ino).map_err(|_| Error::Stale)?;
-        for (ino, name) in [(source.ino, to.1), (target.ino, from.1)] {
-            shared.index.set_away(ino, self.owner(name.as_bytes()) != Some(no));
-        }
-        shared.changed_dir(from.0, now);
-        shared.changed_dir(to.0, now);
-        Ok(())
     }
 
     /// Changes attributes of a file or directory, through `fd` where the caller has it open for writing.
@@ -446,6 +339,9 @@ impl Volume {
         let entry = self.shared.lock().index.get(ino).ok_or(Error::Stale)?;
         if entry.kind == Kind::Dir {
             return self.set_dir_attr(ino, new);
+        }
+        if new.size_bytes.is_some() {
+            self.ready_to_write(entry.disk)?;
         }
         let io = &self.disk(entry.disk)?.io;
         let own;
@@ -471,6 +367,13 @@ impl Volume {
         shared.index.get(ino).ok_or(Error::Stale)
     }
 
+    /// The root has no name that could be locked, and cannot go.
+    fn root_fd(&self) -> Result<Arc<OwnedFd>> {
+        let root = self.shared.lock().index.get(Ino::ROOT).ok_or(Error::Stale)?;
+        let opened = self.disk(root.disk)?.io.open_dir(b"");
+        opened.map(Arc::new).map_err(|e| Error::disk(root.disk, e))
+    }
+
     /// An fd of a file for one operation: one that is open already, or a new one.
     ///
     /// # Errors
@@ -482,6 +385,9 @@ impl Volume {
         };
         if let Some(fd) = shared_fd {
             return Ok(fd);
+        }
+        if ino == Ino::ROOT {
+            return self.root_fd();
         }
         let _tree = self.tree_if_nested(ino);
         let (entry, _, _guard) = self.lock_entry(ino)?;
@@ -513,12 +419,12 @@ fn tries_next(error: &Error) -> bool {
         if is_disk_full(error) || is_disk_trouble(error) || is(error, Errno::EXIST))
 }
 
-fn is(error: &io::Error, errno: Errno) -> bool {
+pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 /// Whether the object is no longer there, or is no longer what it was: a symlink in its place is not followed.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     is(error, Errno::NOENT) || is(error, Errno::NOTDIR) || is(error, Errno::LOOP)
 }
 

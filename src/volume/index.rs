@@ -14,6 +14,7 @@
 
 mod affixes;
 mod arena;
+mod changed;
 mod check;
 mod dirs;
 mod ghosts;
@@ -25,6 +26,7 @@ mod owners;
 mod probation;
 mod recency;
 mod slab;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,7 @@ use owners::Owners;
 use probation::{Probation, sums_on_probation};
 pub use recency::Coldest;
 use slab::{NIL, ROOT_SLOT, Slab, Slot, flag, make_ino};
+pub use sweep::Placing;
 use table::Table;
 
 /// What a new entry starts with.

@@ -3,6 +3,7 @@
 //! Used by the suites that need no kernel. Every rig checks the volume's invariants when it is dropped.
 #![allow(dead_code, reason = "each suite uses its own part of the rig")]
 
+pub mod faults;
 pub mod loops;
 
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ pub fn me() -> NewOwner {
 pub struct Rig {
     pub dirs: Vec<PathBuf>,
     pub fs: Arc<CacheFs>,
+    temp_ttl: Duration,
     _temp: Option<tempfile::TempDir>,
 }
 
@@ -100,19 +102,30 @@ impl Rig {
     /// A scanned volume over directories, each of which may hold so many bytes.
     pub fn evicting(dirs: Vec<PathBuf>, limit_bytes: u64, eviction: EvictionPolicy) -> Rig {
         let limits = DiskLimits { limit: Amount::Bytes(limit_bytes), reserve: Amount::Percent(2.0) };
-        let rig = Rig::open(dirs, limits, eviction, |_, real| Box::new(real));
+        let rig = Rig::make(dirs, limits, (Duration::from_secs(3600), eviction), |_, real| Box::new(real));
         rig.scan();
         rig
     }
 
     fn with_limits(dirs: Vec<PathBuf>, limits: DiskLimits, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
-        Rig::open(dirs, limits, EvictionPolicy::Lru, wrap)
+        Rig::make(dirs, limits, (Duration::from_secs(3600), EvictionPolicy::Lru), wrap)
     }
 
-    fn open(
+    /// A scanned volume over empty directories, whose temp files are orphans after so long.
+    pub fn with_temp_ttl(disks: usize, temp_ttl: Duration) -> Rig {
+        let mut made = Rig::unscanned(disks);
+        let temp = made._temp.take();
+        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
+        let mut rig = Rig::make(made.dirs.clone(), limits, (temp_ttl, EvictionPolicy::Lru), |_, real| Box::new(real));
+        rig._temp = temp;
+        rig.scan();
+        rig
+    }
+
+    fn make(
         dirs: Vec<PathBuf>,
         limits: DiskLimits,
-        eviction: EvictionPolicy,
+        (temp_ttl, eviction): (Duration, EvictionPolicy),
         wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>,
     ) -> Rig {
         let disks = dirs.iter().enumerate().map(|(n, dir)| {
@@ -123,27 +136,34 @@ impl Rig {
             id: Uuid::nil(),
             policy: PlacementPolicy::Rendezvous,
             io_timeout: Duration::from_secs(5),
-            temp_ttl: Duration::from_secs(3600),
-            entry_ttl: Duration::from_secs(5),
+            temp_ttl,
             high_percent: 95.0,
             low_percent: 90.0,
             eviction,
         };
-        let volume = Volume::new(settings, disks.collect(), Box::new(|_, _| {})).expect("a volume");
+        let volume = Volume::new(settings, disks.collect(), Box::new(|_| {})).expect("a volume");
         let volume = Arc::new(volume);
         for n in 0..dirs.len() {
             volume.refresh_room(DiskNo(n as u8));
         }
         let fs = CacheFs::new(volume, StatfsMode::Strict, Monitor::new(PathBuf::from("/nowhere"), Vec::new()));
-        Rig { dirs, fs: Arc::new(fs), _temp: None }
+        Rig { dirs, fs: Arc::new(fs), temp_ttl, _temp: None }
+    }
+
+    /// The same disks, unmounted and mounted again, before the scan.
+    pub fn unscanned_again(mut self) -> Rig {
+        self.check();
+        let temp = self._temp.take();
+        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
+        let mut rig =
+            Rig::make(self.dirs.clone(), limits, (self.temp_ttl, EvictionPolicy::Lru), |_, real| Box::new(real));
+        rig._temp = temp;
+        rig
     }
 
     /// The same disks, unmounted and mounted again.
-    pub fn remount(mut self) -> Rig {
-        self.check();
-        let temp = self._temp.take();
-        let mut rig = Rig::over(self.dirs.clone());
-        rig._temp = temp;
+    pub fn remount(self) -> Rig {
+        let rig = self.unscanned_again();
         rig.scan();
         rig
     }

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 
+import fill
 from pairwise import pairwise, product
 
 KVSPAN, WORK = sys.argv[1:3]
@@ -167,9 +168,9 @@ def status():
 
 
 @contextlib.contextmanager
-def mounted(disks, passthrough="auto"):
+def mounted(disks, passthrough="auto", more=""):
     """The disks as one volume, scanned; unmounted at the end, when its daemon must be gone."""
-    kvspan("mount", ":".join(disks), MOUNTPOINT, "-o", f"passthrough={passthrough},log={LOG}")
+    kvspan("mount", ":".join(disks), MOUNTPOINT, "-o", f"passthrough={passthrough},log={LOG}" + (more and f",{more}"))
     try:
         expect(in_mount_table() == ["fuse.kvspan"], f"/proc/mounts has {in_mount_table()} on the mount point")
         deadline = time.monotonic() + 30
@@ -402,10 +403,14 @@ def scenarios():
             two_processes(MOUNTPOINT, f"passthrough={passthrough}")
 
 
+def ten_times_the_limit():
+    fill.rows(sys.modules[__name__])
+
+
 def main():
     began = time.monotonic()
     os.mkdir(MOUNTPOINT)
-    for part in (matrix, scenarios):
+    for part in (matrix, scenarios, ten_times_the_limit):
         try:
             part()
         except (Wrong, Hung, OSError) as problem:

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::{Access, DirReader, DiskIo, FoundKind, FoundName, FoundStat, NewAttr, NewTime, Space};
 use crate::volume::attr::Attr;
+use crate::volume::record::rule::MountInstance;
 
 /// Directory fds that one disk keeps open for nested paths.
 const DIR_CACHE: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
@@ -345,6 +346,22 @@ impl DiskIo for RealDisk {
             inodes_free: vfs.f_favail,
         })
     }
+
+    fn sync_fs(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.root)?)
+    }
+
+    fn mount_instance(&self) -> io::Result<Option<MountInstance>> {
+        // Linux 6.8; an older kernel does not set the bit in the answer.
+        let unique = StatxFlags::from_bits_retain(0x4000);
+        for (asked, unique) in [(unique, true), (StatxFlags::MNT_ID, false)] {
+            let stat = rustix::fs::statx(&self.root, c"", AtFlags::EMPTY_PATH, asked)?;
+            if StatxFlags::from_bits_retain(stat.stx_mask).contains(asked) {
+                return Ok(Some(MountInstance { id: stat.stx_mnt_id, unique }));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Asks for a value whose size is only known by asking: grows until it fits.
@@ -382,6 +399,7 @@ fn found(stat: &Statx) -> FoundStat {
     let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     FoundStat {
         kind: kind_of(FileType::from_raw_mode(u32::from(stat.stx_mode))),
+        ino: stat.stx_ino,
         attr: Attr {
             size_bytes: stat.stx_size,
             blocks_512: stat.stx_blocks,

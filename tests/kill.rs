@@ -1,0 +1,183 @@
+//! A daemon that is killed at any moment: nothing wrong is loaded after it, and the limit holds. Needs root and /dev/fuse.
+//! Names are sentences of docs/SEMANTICS.md.
+
+#[path = "mount/bytes.rs"]
+#[allow(dead_code, reason = "the mount suite uses all of it")]
+mod bytes;
+#[path = "mount/rig.rs"]
+#[allow(dead_code, unused_imports, unused_macros, reason = "the mount suite uses all of it")]
+mod rig;
+#[path = "mount/run.rs"]
+#[allow(dead_code, reason = "the mount suite uses all of it")]
+mod run;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::pattern;
+use rig::Rig;
+use rustix::process::Signal;
+
+const LIMIT: u64 = 16 << 20;
+const NAMES: u64 = 400;
+const WRITERS: u64 = 4;
+const OPTIONS: &str = "limit=16M,atime_interval=100ms,sync_interval=200ms,entry_ttl=1s";
+
+/// The bytes of an object follow from its number.
+fn object(number: u64) -> Vec<u8> {
+    pattern(number, (number * 7919 % 200_000) as usize)
+}
+
+/// Stores, loads and deletes until told to stop; a daemon that is not there is no failure, a wrong byte is.
+fn use_mount(mountpoint: &Path, next: &AtomicU64, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let number = next.fetch_add(1, Ordering::Relaxed) * 31 % NAMES;
+        let (temp, name) = (mountpoint.join(format!("k{number}.tmp")), mountpoint.join(format!("k{number}.data")));
+        let stored = fs::File::create(&temp).and_then(|mut file| file.write_all(&object(number)));
+        let _ = stored.and_then(|()| fs::rename(&temp, &name));
+        let other = (number * 17 + 5) % NAMES;
+        let name = mountpoint.join(format!("k{other}.data"));
+        if let Ok(loaded) = fs::read(&name) {
+            assert!(loaded == object(other), "{} bytes of object {other} are wrong", loaded.len());
+        }
+        if number.is_multiple_of(13) {
+            let _ = fs::remove_file(&name);
+        }
+    }
+}
+
+fn names_below(dir: &Path) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
+    let named = entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()));
+    named.filter(|(name, _)| name != ".kvspan").collect()
+}
+
+/// What must hold after every restart.
+fn check(rig: &Rig, round: u32) {
+    let shown: BTreeSet<String> = names_below(&rig.mountpoint()).into_iter().map(|(name, _)| name).collect();
+    let mut stored = BTreeSet::new();
+    for disk in &rig.disks {
+        let mut held = 0;
+        for (name, path) in names_below(disk) {
+            held += fs::metadata(&path).expect("a file").blocks() * 512;
+            assert!(stored.insert(name.clone()), "round {round}: {name} lies on two disks");
+        }
+        let in_flight = WRITERS * 200_000;
+        assert!(held <= LIMIT + in_flight, "round {round}: {} holds {held}", disk.display());
+        let status = rig.status();
+        let reports = status["disks"].as_array().expect("disks");
+        let report = reports.iter().find(|report| report["path"] == disk.to_str().expect("UTF-8")).expect("the disk");
+        assert_eq!(report["used_bytes"], held, "round {round}: {}", disk.display());
+    }
+    assert_eq!(shown, stored, "round {round}: what is shown is what is stored");
+    for name in shown.iter().filter_map(|name| name.strip_suffix(".data")) {
+        let number: u64 = name.strip_prefix('k').and_then(|number| number.parse().ok()).expect("an object's number");
+        let loaded = fs::read(rig.path(format!("{name}.data"))).expect("a load");
+        assert!(loaded == object(number), "round {round}: object {number} is wrong, {} bytes", loaded.len());
+    }
+}
+
+fn killed_at_any_moment_nothing_wrong_is_loaded_and_the_limit_holds() {
+    let rounds = if std::env::var_os("KVSPAN_FULL").is_some() { 200 } else { 40 };
+    let mut rig = Rig::new(2);
+    let next = AtomicU64::new(1);
+    for round in 0..rounds {
+        // The mount of the daemon that was killed is still there: it must not be in the way.
+        let mut command = rig.mount_command(OPTIONS);
+        run::run(&mut command).ok();
+        rig.take_daemon();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..WRITERS {
+                scope.spawn(|| use_mount(&rig.mountpoint(), &next, &stop));
+            }
+            // Some rounds end in the recovery scan, some in the middle of stores and evictions.
+            let moment = Duration::from_millis(u64::from(round * 37 % 10) * 40);
+            let until = Instant::now() + moment;
+            while Instant::now() < until {
+                std::thread::yield_now();
+            }
+            rig.signal(Signal::KILL);
+            stop.store(true, Ordering::Relaxed);
+        });
+        rig.wait_for_end();
+        if round % 4 == 3 {
+            rig.mount(OPTIONS);
+            check(&rig, round);
+            rig.signal(Signal::KILL);
+            rig.wait_for_end();
+        }
+    }
+    rig.mount(OPTIONS);
+    check(&rig, rounds);
+    rig.umount();
+}
+
+fn the_hot_set_of_before_a_kill_survives_the_eviction_after_it() {
+    let mut rig = Rig::new(1);
+    rig.mount(OPTIONS);
+    let store = |rig: &Rig, name: &str| {
+        fs::write(rig.path(format!("{name}.tmp")), vec![1; 256 << 10]).expect("a temp file");
+        fs::rename(rig.path(format!("{name}.tmp")), rig.path(format!("{name}.data"))).expect("a publish");
+    };
+    for n in 0..40 {
+        store(&rig, &format!("k{n}"));
+    }
+    // The publishes are long ago: then a use is written to the disk within an interval.
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+    rig.umount();
+    for n in 0..40 {
+        let times = fs::FileTimes::new().set_accessed(long_ago + Duration::from_secs(n)).set_modified(long_ago);
+        let path = rig.disks[0].join(format!("k{n}.data"));
+        fs::File::options().write(true).open(path).and_then(|file| file.set_times(times)).expect("times");
+    }
+    rig.mount(OPTIONS);
+    let hot: Vec<String> = (0..8).map(|n| format!("k{n}.data")).collect();
+    for name in &hot {
+        fs::read(rig.path(name)).expect("a load");
+    }
+    rig.umount();
+    rig.mount(OPTIONS);
+    rig.signal(Signal::KILL);
+    rig.wait_for_end();
+    rig.mount(OPTIONS);
+    for n in 0..34 {
+        store(&rig, &format!("new{n}"));
+    }
+    let lost: Vec<&String> = hot.iter().filter(|name| fs::metadata(rig.path(name)).is_err()).collect();
+    assert!(lost.is_empty(), "the hot set went: {lost:?}");
+    assert!(fs::metadata(rig.path("k20.data")).is_err(), "nothing was evicted");
+    rig.umount();
+}
+
+fn an_idle_daemon_sleeps() {
+    let mut rig = Rig::new(2);
+    rig.mount("limit=16M");
+    for n in 0..200 {
+        fs::write(rig.path(format!("k{n}.data")), vec![1; 256 << 10]).expect("a store");
+    }
+    let cpu_ticks = |rig: &Rig| -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", rig.pid())).expect("the daemon");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
+        fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime")
+    };
+    run::run(Command::new("sleep").arg("2")).ok();
+    let before = cpu_ticks(&rig);
+    run::run(Command::new("sleep").arg("5")).ok();
+    // A tick is 10 ms of CPU time, measured by the kernel: not a clock that a busy machine could stretch.
+    let spent = cpu_ticks(&rig) - before;
+    assert!(spent <= 5, "an idle daemon used {spent}0 ms of CPU in 5 s");
+    rig.umount();
+}
+
+rig::on_a_mount![
+    killed_at_any_moment_nothing_wrong_is_loaded_and_the_limit_holds,
+    the_hot_set_of_before_a_kill_survives_the_eviction_after_it,
+    an_idle_daemon_sleeps,
+];

@@ -1,0 +1,36 @@
+//! What a mounted volume promises, through the kernel and by the real binary. Names are sentences of docs/SEMANTICS.md.
+//!
+//! Needs root and /dev/fuse; skipped by name where they are not there. The data path runs in both I/O modes.
+
+#[path = "mount/access.rs"]
+mod access;
+#[path = "mount/bytes.rs"]
+mod bytes;
+#[path = "mount/data.rs"]
+mod data;
+#[path = "mount/directories.rs"]
+mod directories;
+#[path = "mount/ending.rs"]
+mod ending;
+#[path = "mount/lifecycle.rs"]
+mod lifecycle;
+#[path = "mount/listing.rs"]
+mod listing;
+#[path = "mount/modes.rs"]
+mod modes;
+#[path = "mount/races.rs"]
+mod races;
+#[path = "mount/refusals.rs"]
+mod refusals;
+#[path = "mount/rig.rs"]
+mod rig;
+#[path = "mount/run.rs"]
+mod run;
+#[path = "mount/space.rs"]
+mod space;
+#[path = "mount/sparse.rs"]
+mod sparse;
+#[path = "mount/store.rs"]
+mod store;
+#[path = "mount/xattrs.rs"]
+mod xattrs;
