@@ -152,6 +152,7 @@ fn open_volume(
         temp_ttl: if config.options.read_only { Duration::ZERO } else { config.options.temp_ttl },
         high_percent: config.options.high,
         low_percent: config.options.low,
+        eviction: config.options.eviction,
     };
     let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
 
-use crate::config::PlacementPolicy;
+use crate::config::{EvictionPolicy, PlacementPolicy};
 use crate::error::{Error, Result, is_disk_trouble};
 use crate::sync::{NameGuard, NameLocks};
 use attr::{Attr, DiskNo, Ino, Kind};
@@ -65,6 +65,8 @@ pub struct VolumeSettings {
     pub high_percent: f64,
     /// It ends below this one.
     pub low_percent: f64,
+    /// What goes first.
+    pub eviction: EvictionPolicy,
 }
 
 /// Is told the inode of every file that was evicted and that the kernel may still know.
@@ -159,6 +161,9 @@ impl Volume {
         let mut index = Index::new(disks.len(), root);
         let disk_count = disks.len();
         index.set_dir_disks(Ino::ROOT, all_disks(disk_count));
+        if settings.eviction == EvictionPolicy::ScanResistant {
+            index.keep_scans_apart();
+        }
         let shared = Shared {
             index,
             open: HashMap::new(),

@@ -224,6 +224,9 @@ impl Volume {
         if !fresh && !shared.open.contains_key(&ino) {
             return Err(Error::Stale);
         }
+        if !access.write {
+            shared.end_probation(ino);
+        }
         shared.note_use(ino, now_ns());
         shared.index.set_pinned(ino, true);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
@@ -354,6 +357,10 @@ impl Volume {
         io.set_attr(fd.as_fd(), new).map_err(|e| Error::disk(entry.disk, e))?;
         self.refresh(&entry, fd).inspect_err(|_| _ = self.shared.lock().unsettled.insert(ino))?;
         let mut shared = self.shared.lock();
+        if new.atime.is_some() && new.mtime.is_none() {
+            // A client's mark of use; whoever copies a file sets both times.
+            shared.end_probation(ino);
+        }
         match new.atime {
             Some(NewTime::At(ns)) => shared.index.set_last_use(ino, ns.min(now_ns())),
             Some(NewTime::Now) => shared.note_use(ino, now_ns()),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvspan::config::{Amount, PlacementPolicy, StatfsMode};
+use kvspan::config::{Amount, EvictionPolicy, PlacementPolicy, StatfsMode};
 use kvspan::error::{Error, Result};
 use kvspan::fs::monitor::Monitor;
 use kvspan::fs::{CacheFs, OpenIntent, OpenedFile};
@@ -80,11 +80,15 @@ impl Rig {
 
     /// A scanned volume over empty directories, each of which may hold so many bytes.
     pub fn limited(disks: usize, limit_bytes: u64) -> Rig {
+        Rig::limited_by(disks, limit_bytes, EvictionPolicy::Lru)
+    }
+
+    /// The same under a policy of eviction.
+    pub fn limited_by(disks: usize, limit_bytes: u64, eviction: EvictionPolicy) -> Rig {
         let mut made = Rig::unscanned(disks);
         let temp = made._temp.take();
-        let mut rig = Rig::build(made.dirs.clone(), Amount::Bytes(limit_bytes), |_, real| Box::new(real));
+        let mut rig = Rig::evicting(made.dirs.clone(), limit_bytes, eviction);
         rig._temp = temp;
-        rig.scan();
         rig
     }
 
@@ -99,8 +103,16 @@ impl Rig {
         Rig::with_limits(dirs, DiskLimits { limit, reserve: Amount::Percent(2.0) }, wrap)
     }
 
+    /// A scanned volume over directories, each of which may hold so many bytes.
+    pub fn evicting(dirs: Vec<PathBuf>, limit_bytes: u64, eviction: EvictionPolicy) -> Rig {
+        let limits = DiskLimits { limit: Amount::Bytes(limit_bytes), reserve: Amount::Percent(2.0) };
+        let rig = Rig::make(dirs, limits, (Duration::from_secs(3600), eviction), |_, real| Box::new(real));
+        rig.scan();
+        rig
+    }
+
     fn with_limits(dirs: Vec<PathBuf>, limits: DiskLimits, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
-        Rig::make(dirs, limits, Duration::from_secs(3600), wrap)
+        Rig::make(dirs, limits, (Duration::from_secs(3600), EvictionPolicy::Lru), wrap)
     }
 
     /// A scanned volume over empty directories, whose temp files are orphans after so long.
@@ -108,7 +120,7 @@ impl Rig {
         let mut made = Rig::unscanned(disks);
         let temp = made._temp.take();
         let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
-        let mut rig = Rig::make(made.dirs.clone(), limits, temp_ttl, |_, real| Box::new(real));
+        let mut rig = Rig::make(made.dirs.clone(), limits, (temp_ttl, EvictionPolicy::Lru), |_, real| Box::new(real));
         rig._temp = temp;
         rig.scan();
         rig
@@ -117,7 +129,7 @@ impl Rig {
     fn make(
         dirs: Vec<PathBuf>,
         limits: DiskLimits,
-        temp_ttl: Duration,
+        (temp_ttl, eviction): (Duration, EvictionPolicy),
         wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>,
     ) -> Rig {
         let disks = dirs.iter().enumerate().map(|(n, dir)| {
@@ -140,6 +152,7 @@ impl Rig {
             temp_ttl,
             high_percent: 95.0,
             low_percent: 90.0,
+            eviction,
         };
         let volume = Volume::new(settings, disks, Box::new(|_| {}))?;
         let volume = Arc::new(volume);
@@ -155,7 +168,8 @@ impl Rig {
         self.check();
         let temp = self._temp.take();
         let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
-        let mut rig = Rig::make(self.dirs.clone(), limits, self.temp_ttl, |_, real| Box::new(real));
+        let mut rig =
+            Rig::make(self.dirs.clone(), limits, (self.temp_ttl, EvictionPolicy::Lru), |_, real| Box::new(real));
         rig._temp = temp;
         rig
     }

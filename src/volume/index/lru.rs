@@ -1,6 +1,6 @@
-//! The LRU of one disk: its linked regular files from the last to the first used.
+//! An LRU: linked regular files of one disk from the last to the first used.
 //!
-//! Called by the index. Three linked lists through the slots, which follow each other from the cold end:
+//! Called by the index, which keeps two for each disk: see `probation`. Three linked lists through the slots, which follow each other from the cold end:
 //! `Ordered` (scanned files, already sorted by last use), `Unordered` (scanned files, in the order of the
 //! scan), `Warm` (everything written, found or used since the start). A file goes from `Unordered` to
 //! `Ordered` by [`Lru::settle`], and from both to `Warm` by use, never back by itself; so a file used
@@ -48,7 +48,7 @@ struct List {
     tail: u32,
 }
 
-/// The three lists of one disk.
+/// The three lists of one LRU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lru {
     warm: List,

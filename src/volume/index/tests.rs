@@ -1,6 +1,7 @@
 //! Tests of the index: tables, and a random walk beside a plain reference model.
 
 mod model;
+mod probation;
 
 use super::affixes::Affixes;
 use super::arena::Arena;
