@@ -251,7 +251,14 @@ impl Volume {
 
     /// Takes back `count` look-ups; the slot of an entry that has gone is then free again.
     pub fn forget(&self, ino: Ino, count: u64) {
-        self.shared.lock().index.forget(ino, count);
+        let gone = {
+            let mut shared = self.shared.lock();
+            shared.index.forget(ino, count);
+            shared.index.get(ino).is_none()
+        };
+        if gone {
+            self.let_go_of_unneeded(ino);
+        }
     }
 
     /// The entry as the index has it, or live from the disk while somebody may be writing to it.

@@ -3,13 +3,15 @@
 //! Called by `crate::fs`. Takes two name locks and, for nested paths or a directory, the tree lock; the index lock only
 //! between system calls. A file never moves between disks.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 
-use super::Volume;
 use super::attr::{Attr, Ino, Kind};
+use super::disk::Access;
 use super::files::{Place, RenameMode, is, is_gone};
 use super::index::Entry;
-use super::now_ns;
+use super::{OpenFile, Volume, now_ns};
 use crate::error::{Error, Result};
 
 impl Volume {
@@ -43,8 +45,44 @@ impl Volume {
         if target.is_some_and(|target| target.kind == Kind::Dir) {
             return Err(Error::IsDirectory);
         }
-        let disk = self.disk(source.disk)?;
         self.ensure_dir(source.disk, to.0)?;
+        let Some(target) = target else {
+            return self.rename_over(from, to, source, None);
+        };
+        self.keep_for_openers(target, &self.path_of(to.0, to.1).ok_or(Error::NotFound)?);
+        let renamed = self.rename_over(from, to, source, Some(target));
+        self.let_go_of_unneeded(target.ino);
+        renamed
+    }
+
+    /// A file that is about to be replaced stays open while the kernel knows it: a client that found the old file is
+    /// to get it, as on every file system, and not `ESTALE`.
+    fn keep_for_openers(&self, target: &Entry, path: &[u8]) {
+        if target.lookups == 0 || self.shared.lock().open.contains_key(&target.ino) {
+            return;
+        }
+        let read = Access { read: true, write: false };
+        if let Ok(Ok(fd)) = self.disk(target.disk).map(|disk| disk.io.open(path, read)) {
+            let kept = OpenFile::new(&Arc::new(fd), false);
+            self.shared.lock().open.entry(target.ino).or_insert(kept);
+        }
+    }
+
+    /// Closes what [`keep_for_openers`](Self::keep_for_openers) opened, where it is needed no more: the file was not
+    /// replaced after all, or the kernel has forgotten it.
+    pub(super) fn let_go_of_unneeded(&self, ino: Ino) {
+        // Dropped, and so closed, after the lock.
+        let _fd = {
+            let mut shared = self.shared.lock();
+            let needed = shared.index.get(ino).is_some_and(|entry| !entry.linked);
+            let kept = shared.open.get(&ino).is_some_and(|open| open.handles == 0);
+            if kept && !needed { shared.open.remove(&ino) } else { None }
+        };
+    }
+
+    /// Renames on the source's disk; the copy that another disk has of the replaced file goes last.
+    fn rename_over(&self, from: Place<'_>, to: Place<'_>, source: &Entry, target: Option<&Entry>) -> Result<()> {
+        let disk = self.disk(source.disk)?;
         let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
         let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
         let other = target.filter(|target| target.disk != source.disk);

@@ -88,7 +88,10 @@ impl Volume {
         shared.index.check_invariants()?;
         for (ino, open) in &shared.open {
             let entry = shared.index.get(*ino).ok_or(format!("open inode {} is not in the index", ino.0))?;
-            if !entry.pinned || open.handles == 0 || open.writers > open.handles {
+            // A replaced file without handles is kept for those who have just found it.
+            let kept = open.handles == 0 && !entry.pinned && !entry.linked && entry.lookups > 0;
+            let used = open.handles > 0 && entry.pinned && open.writers <= open.handles;
+            if !kept && !used {
                 return Err(format!("inode {}: {} handles, pinned {}", ino.0, open.handles, entry.pinned));
             }
         }
