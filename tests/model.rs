@@ -28,7 +28,7 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 const CASES: u32 = 2_000;
 const FULL_CASES: u32 = 50_000;
 /// Mixes, each a test of its own, so that they run side by side.
-const MIXES: u32 = 4;
+const MIXES: u32 = 5;
 
 fn cases() -> u32 {
     let full = std::env::var_os("KVSPAN_FULL").is_some_and(|full| full == "1");
@@ -52,22 +52,27 @@ fn check(mix: Mix) {
 
 #[test]
 fn without_faults_every_answer_is_exact() {
-    check(Mix { faults: 0, disks: 0, restarts: 8 });
+    check(Mix { power: 0, faults: 0, disks: 0, restarts: 8 });
 }
 
 #[test]
 fn restarts_and_scans_half_way_change_no_answer() {
-    check(Mix { faults: 0, disks: 0, restarts: 60 });
+    check(Mix { power: 0, faults: 0, disks: 0, restarts: 60 });
 }
 
 #[test]
 fn a_disk_that_is_away_takes_its_names_with_it_and_brings_them_back() {
-    check(Mix { faults: 0, disks: 15, restarts: 15 });
+    check(Mix { power: 0, faults: 0, disks: 15, restarts: 15 });
 }
 
 #[test]
 fn faults_and_crashes_lose_what_they_may_and_never_make_it_wrong() {
-    check(Mix { faults: 30, disks: 3, restarts: 15 });
+    check(Mix { power: 0, faults: 30, disks: 3, restarts: 15 });
+}
+
+#[test]
+fn a_power_cut_may_cost_files_and_never_leaves_a_torn_one() {
+    check(Mix { power: 15, faults: 4, disks: 4, restarts: 20 });
 }
 
 /// For pasted cases.

@@ -61,6 +61,8 @@ impl World {
             Op::FailAll { disk, error } => self.faults(*disk).fail_all(error.errno()),
             Op::Remount { scan } => self.remount(*scan)?,
             Op::Kill { scan } => self.kill(*scan)?,
+            Op::PowerCut { scan, zeroes } => self.power_cut(*scan, *zeroes)?,
+            Op::SyncDisk { disk } => self.sync_disk(*disk),
             Op::AddDisk { disk } => self.change_disks(|present| _ = present.insert(*disk))?,
             Op::RemoveDisk { disk } => self.change_disks(|present| _ = present.remove(disk))?,
             Op::Scan { disk, batches } => self.scan_some(*disk, *batches),
@@ -72,13 +74,19 @@ impl World {
 
     /// After an operation: nothing is lost, and all agree.
     fn settle(&mut self, op: &Op, before: &[(String, Id)]) -> Outcome {
-        let changes_disks = matches!(op, Op::AddDisk { .. } | Op::RemoveDisk { .. });
+        let starts = matches!(op, Op::Remount { .. } | Op::Kill { .. } | Op::CrashIn { .. });
+        let sync_fails = self.troubled && matches!(op, Op::Remount { .. } | Op::SyncDisk { .. });
+        let may_go = matches!(op, Op::AddDisk { .. } | Op::RemoveDisk { .. } | Op::PowerCut { .. })
+            || (starts && self.was_cut())
+            || self.may_remove()
+            || matches!(op, Op::Scan { .. } | Op::FinishScan if self.was_cut())
+            || sync_fails;
         let found = self.found();
         let unsure = self.troubled || matches!(op, Op::CrashIn { .. });
         let nodes = self.on_disks(&found, unsure)?;
         let gone = |id: Id| !nodes.values().any(|nodes| nodes.contains(&Node::File(id)));
         let lost = before.iter().find(|(path, id)| !may_lose(op, self.troubled, path) && gone(*id));
-        if let Some((path, id)) = lost.filter(|_| !changes_disks) {
+        if let Some((path, id)) = lost.filter(|_| !may_go) {
             return Err(format!("file {id}, which was at {path:?}, is gone"));
         }
         if self.troubled {

@@ -117,6 +117,16 @@ pub enum Op {
         error: Trouble,
         op: Box<Op>,
     },
+    /// Power goes: what was not durable is cut short or zeroes, then a mount in another boot. Without `scan` the volume
+    /// serves before the scan has begun.
+    PowerCut {
+        scan: bool,
+        zeroes: bool,
+    },
+    /// All that a disk holds is made durable, and its record says so.
+    SyncDisk {
+        disk: usize,
+    },
     /// The scan of a disk goes on by so many batches.
     Scan {
         disk: usize,
@@ -170,6 +180,7 @@ impl Trouble {
 /// Which operations a case is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
+    pub power: u32,
     pub faults: u32,
     pub disks: u32,
     pub restarts: u32,
@@ -251,6 +262,13 @@ fn restart_op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn power_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => (any::<bool>(), any::<bool>()).prop_map(|(scan, zeroes)| Op::PowerCut { scan, zeroes }),
+        2 => (0..DISKS).prop_map(|disk| Op::SyncDisk { disk }),
+    ]
+}
+
 fn disk_op() -> impl Strategy<Value = Op> {
     let disk = 0..DISKS;
     prop_oneof![disk.clone().prop_map(|disk| Op::AddDisk { disk }), disk.prop_map(|disk| Op::RemoveDisk { disk }),]
@@ -260,11 +278,12 @@ fn disk_op() -> impl Strategy<Value = Op> {
 pub fn case(mix: Mix) -> impl Strategy<Value = (usize, Vec<Op>)> {
     // A weight of 0 is refused.
     let weight = |weight: u32| weight.max(1);
-    let Mix { faults, disks, restarts } = mix;
+    let Mix { power, faults, disks, restarts } = mix;
     let op = prop_oneof![
         100 => client_op().boxed(),
         weight(restarts) => restart_op().boxed(),
         weight(faults) => if faults > 0 { fault_op().boxed() } else { client_op().boxed() },
+        weight(power) => if power > 0 { power_op().boxed() } else { client_op().boxed() },
         weight(disks) => if disks > 0 { disk_op().boxed() } else { client_op().boxed() },
     ];
     (1..=DISKS, proptest::collection::vec(op, 1..60))

@@ -40,6 +40,8 @@ pub enum Reading {
     HalfDone,
     /// After a start whose scan met no fault: what is there is shown.
     CleanStart,
+    /// After a start that follows a power cut and whose scan has not ended: every file may have to go.
+    AfterCut,
     /// After any other start: a copy that was replaced may be met first.
     UncleanStart,
 }
@@ -69,6 +71,15 @@ impl Reference {
         self.bytes.push(Vec::new());
         self.by_inode.insert(inode, id);
         id
+    }
+
+    /// A power cut has taken bytes of a file: nothing that it holds was ever stored.
+    pub fn torn(&mut self, inode: u64) {
+        if let Some(id) = self.id_of(inode)
+            && !self.bytes[id].is_empty()
+        {
+            self.bytes[id] = format!("torn: {id}").into_bytes();
+        }
     }
 
     pub fn id_of(&self, inode: u64) -> Option<Id> {
@@ -236,6 +247,9 @@ impl Reference {
             may.extend([Node::Absent, old.must]);
             may.extend(old.may);
             return View { must: newest.unwrap_or(Node::Absent), may };
+        }
+        if reading == Reading::AfterCut && newest != Some(Node::Dir) {
+            return View { must: Node::Absent, may: nodes.clone() };
         }
         let must = newest.unwrap_or(Node::Absent);
         let mut may: BTreeSet<Node> = live.into_iter().filter(|node| *node != must).collect();

@@ -1,6 +1,6 @@
 //! A volume over disks that can fail, beside the reference: mounts, kills, scans and the disk set.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,8 +11,10 @@ use kvspan::fs::CacheFs;
 use kvspan::volume::attr::{DiskNo, Ino};
 use kvspan::volume::disk::real::RealDisk;
 use kvspan::volume::disk::{Disk, DiskLimits};
+use kvspan::volume::record::RecordSettings;
 use kvspan::volume::recovery;
 use rustix::io::Errno;
+use uuid::Uuid;
 
 use super::op::DISKS;
 use super::reference::{Id, Node, OnDisks, Reading, Reference};
@@ -56,6 +58,8 @@ pub struct World {
     /// Faults could hit the operation that runs.
     pub troubled: bool,
     stored: u64,
+    /// The boot that this is.
+    boot: u128,
     _temp: tempfile::TempDir,
 }
 
@@ -64,7 +68,7 @@ impl World {
         let temp = tempfile::tempdir_in(memory_dir()).expect("a temporary directory");
         let dirs: Vec<PathBuf> = (0..DISKS).map(|n| temp.path().join(format!("disk{n}"))).collect();
         for dir in &dirs {
-            std::fs::create_dir(dir).expect("a disk's directory");
+            std::fs::create_dir_all(dir.join(".kvspan")).expect("a disk's directory");
         }
         let mut world = World {
             reference: Reference::default(),
@@ -79,6 +83,7 @@ impl World {
             sizes_in_doubt: BTreeSet::new(),
             troubled: false,
             stored: 0,
+            boot: 1,
             _temp: temp,
         };
         world.mount(true)?;
@@ -137,13 +142,20 @@ impl World {
             rig => rig,
         };
         self.rig = Some(rig.map_err(|e| format!("a mount without a fault: {e}"))?);
+        let settings =
+            RecordSettings { boot: Some(Uuid::from_u128(self.boot)), sync_interval: Duration::from_secs(30) };
+        self.fs().volume().open_records(settings);
         self.clean = scan && !trouble;
         self.dirs_in_doubt = false;
         self.sizes_in_doubt.clear();
         if scan {
             self.finish_scan(trouble)?;
         }
-        let reading = if self.clean { Reading::CleanStart } else { Reading::UncleanStart };
+        let reading = match self.clean {
+            true => Reading::CleanStart,
+            false if self.boot > 1 => Reading::AfterCut,
+            false => Reading::UncleanStart,
+        };
         self.read_disks(reading)
     }
 
@@ -159,6 +171,7 @@ impl World {
                 self.fs().close(open.handle);
             }
             self.fs().volume().flush_recency(true, None);
+            (0..self.present.len()).for_each(|no| self.fs().volume().close_record(DiskNo(no as u8)));
         } else {
             // What a killed daemon would still do at its end must not reach a disk.
             self.faults.iter().for_each(|faults| faults.fail_all(Errno::IO));
@@ -179,6 +192,27 @@ impl World {
         self.mount(scan)
     }
 
+    pub fn sync_disk(&mut self, disk: usize) {
+        if let Some(no) = self.position(disk) {
+            self.fs().volume().sync_disk(no);
+        }
+    }
+
+    /// Every file whose bytes are not durable loses some of them; its name, size and times may have reached the disk.
+    pub fn power_cut(&mut self, scan: bool, zeroes: bool) -> Result<(), String> {
+        self.drop_volume(false);
+        self.heal();
+        let dirty: Vec<HashSet<u64>> = self.faults.iter().map(|faults| faults.take_dirty()).collect();
+        for found in invariants::walk(&self.dirs) {
+            if !found.is_dir && dirty[found.disk].contains(&found.inode) {
+                tear(&self.dirs[found.disk].join(&found.path), found.size_bytes, zeroes);
+                self.reference.torn(found.inode);
+            }
+        }
+        self.boot += 1;
+        self.mount(scan)
+    }
+
     pub fn change_disks(&mut self, change: impl FnOnce(&mut BTreeSet<usize>)) -> Result<(), String> {
         let mut present: BTreeSet<usize> = self.present.iter().copied().collect();
         change(&mut present);
@@ -188,6 +222,16 @@ impl World {
         self.drop_volume(true);
         self.present = present.into_iter().collect();
         self.mount(true)
+    }
+
+    /// Whether files that were not durable at a power cut may go now.
+    pub fn may_remove(&self) -> bool {
+        self.boot > 1 && self.fs().volume().is_recovering()
+    }
+
+    /// Whether there has been a power cut.
+    pub fn was_cut(&self) -> bool {
+        self.boot > 1
     }
 
     pub fn heal(&mut self) {
@@ -345,6 +389,17 @@ impl Drop for World {
             rig.forget_checks();
         }
     }
+}
+
+/// Makes a file what a power cut would.
+fn tear(path: &std::path::Path, size_bytes: u64, zeroes: bool) {
+    let file = std::fs::File::options().write(true).open(path).expect("a file");
+    let times = file.metadata().and_then(|meta| meta.modified()).expect("its times");
+    file.set_len(if zeroes { 0 } else { size_bytes / 2 }).expect("a shorter file");
+    if zeroes {
+        file.set_len(size_bytes).expect("a hole");
+    }
+    file.set_modified(times).expect("its old times");
 }
 
 /// Where files cost no disk, if the host has such a place.
