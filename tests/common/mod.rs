@@ -136,15 +136,20 @@ impl Rig {
             let root = std::fs::File::open(dir).expect("a disk's directory");
             Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
         });
-        Rig::assemble(dirs.clone(), disks.collect(), Duration::from_secs(5), temp_ttl).expect("a volume")
+        Rig::assemble(dirs.clone(), disks.collect(), Duration::from_secs(5), (temp_ttl, eviction)).expect("a volume")
     }
 
     /// A volume over disks that somebody else has made; `dirs` are theirs, in the same order.
     pub fn of(dirs: Vec<PathBuf>, disks: Vec<Disk>, io_timeout: Duration) -> Result<Rig> {
-        Rig::assemble(dirs, disks, io_timeout, Duration::from_secs(3600))
+        Rig::assemble(dirs, disks, io_timeout, (Duration::from_secs(3600), EvictionPolicy::Lru))
     }
 
-    fn assemble(dirs: Vec<PathBuf>, disks: Vec<Disk>, io_timeout: Duration, temp_ttl: Duration) -> Result<Rig> {
+    fn assemble(
+        dirs: Vec<PathBuf>,
+        disks: Vec<Disk>,
+        io_timeout: Duration,
+        (temp_ttl, eviction): (Duration, EvictionPolicy),
+    ) -> Result<Rig> {
         let settings = VolumeSettings {
             id: Uuid::nil(),
             policy: PlacementPolicy::Rendezvous,
