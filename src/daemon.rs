@@ -58,6 +58,7 @@ enum Event {
 pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     // Modes arrive with the client's umask applied.
     rustix::process::umask(rustix::fs::Mode::empty());
+    raise_open_files_limit();
     start_log(&config, &ready)?;
     let (on_evicted, evicted) = notifier::queue();
     let (volume, missing, locks) = open_volume(&config, &ready, on_evicted)?;
@@ -79,8 +80,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
         records::keep(&volume, config.options.sync_interval)?;
     }
     upkeep::spawn_removed(&volume, config.options.read_only)?;
-    // Who evicts on request goes here.
-    let operator = Operator::new(&fs, config.options.read_only, None);
+    let operator = Operator::new(&fs, config.options.read_only);
     upkeep::spawn_upkeep(&operator, config.options.rescan_interval)?;
     let socket = upkeep::spawn_control(&config, &operator)?;
     wait_until_it_answers(&config)?;
@@ -100,6 +100,16 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     log::info!("unmounted {}", config.mountpoint.display());
     drop(locks);
     end
+}
+
+/// Each file that a client has open or mapped is one of ours: as many as the system lets us have.
+fn raise_open_files_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        log::warn!("the limit on open files cannot be raised: {error}");
+    }
 }
 
 /// Sends messages where `log` says. `RUST_LOG` overrides the level; fuser's own debug level shows every request.

@@ -313,7 +313,8 @@ impl Volume {
         shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino))
     }
 
-    fn numbered(&self) -> impl Iterator<Item = (DiskNo, &Disk)> {
+    /// All disks with their numbers.
+    pub fn numbered(&self) -> impl Iterator<Item = (DiskNo, &Disk)> {
         (0u8..).map(DiskNo).zip(&self.disks)
     }
 
