@@ -97,7 +97,12 @@ impl Volume {
         self.ready_to_write(no)?;
         self.ensure_dir(no, parent)?;
         let path = self.path_of(parent, name).ok_or(Error::NotFound)?;
-        let fd = match disk.io.create(&path, owner.mode) {
+        let mut created = disk.io.create(&path, owner.mode);
+        if parent != Ino::ROOT && created.as_ref().is_err_and(is_gone) {
+            self.remake_dir(no, parent)?;
+            created = disk.io.create(&path, owner.mode);
+        }
+        let fd = match created {
             Ok(fd) => fd,
             Err(error) if is(&error, Errno::EXIST) => return self.found_in_the_way(no, place, &path),
             Err(error) => return Err(Error::disk(no, error)),
@@ -374,8 +379,10 @@ impl Volume {
             Err(error) if is_gone(&error) => {
                 if disk.io.stat(&old_path).is_err_and(|e| is_gone(&e)) {
                     self.forget_entry(source.ino);
+                    return Err(Error::NotFound);
                 }
-                return Err(Error::NotFound);
+                self.remake_dir(source.disk, to.0)?;
+                disk.io.rename(&old_path, &new_path, replace).map_err(|e| Error::disk(source.disk, e))?;
             }
             done => done.map_err(|e| Error::disk(source.disk, e))?,
         }
