@@ -77,9 +77,9 @@ impl World {
         let starts = matches!(op, Op::Remount { .. } | Op::Kill { .. } | Op::CrashIn { .. });
         let sync_fails = self.troubled && matches!(op, Op::Remount { .. } | Op::SyncDisk { .. });
         let may_go = matches!(op, Op::AddDisk { .. } | Op::RemoveDisk { .. } | Op::PowerCut { .. })
-            || (starts && self.was_cut())
+            || (starts && self.may_remove_at_start())
             || self.may_remove()
-            || matches!(op, Op::Scan { .. } | Op::FinishScan if self.was_cut())
+            || matches!(op, Op::Scan { .. } | Op::FinishScan if self.may_remove_at_start())
             || sync_fails;
         let found = self.found();
         let unsure = self.troubled || matches!(op, Op::CrashIn { .. });
