@@ -8,6 +8,7 @@ mod init;
 mod mount;
 mod out;
 mod process;
+mod rescan;
 mod status;
 mod umount;
 mod whereis;
@@ -48,6 +49,10 @@ enum Command {
     Status(StatusArgs),
     /// Show owner, location and rank of all disks for names, whether they exist or not
     Where(WhereArgs),
+    /// Look for what was added, changed or removed on the disks behind the volume's back
+    ///
+    /// Waits for the end and says what was found. For root and for the user of the daemon.
+    Rescan(RescanArgs),
     /// Print the version
     Version,
 }
@@ -102,6 +107,12 @@ struct StatusArgs {
 }
 
 #[derive(Debug, Args)]
+struct RescanArgs {
+    /// Where the volume is mounted
+    mountpoint: PathBuf,
+}
+
+#[derive(Debug, Args)]
 struct WhereArgs {
     /// Where the volume is mounted
     mountpoint: PathBuf,
@@ -138,6 +149,7 @@ fn carry_out(command: Command) -> Result<(), SetupError> {
         Command::Umount(args) => umount::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Where(args) => whereis::run(&args),
+        Command::Rescan(args) => rescan::run(&args),
         Command::Version => out::print(&format!("kvspan {}\n", env!("CARGO_PKG_VERSION"))),
     }
 }

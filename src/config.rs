@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 pub use self::log::{LogSink, LogTarget};
-pub use self::options::{Options, Passthrough, PlacementPolicy, Require, StatfsMode};
+pub use self::options::{EvictionPolicy, Options, Passthrough, PlacementPolicy, Require, StatfsMode};
 use self::source::Source;
 pub use self::units::Amount;
 use crate::error::SetupError;

@@ -35,6 +35,9 @@ use crate::volume::disk::{Disk, DiskLimits};
 use crate::volume::identity::{self, DiskAtStart};
 use crate::volume::record::RecordSettings;
 use crate::volume::{OnEvicted, Volume, VolumeSettings, recovery};
+use upkeep::Operator;
+
+mod upkeep;
 
 mod records;
 
@@ -75,6 +78,11 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
         spawn_recency(&volume, config.options.atime_interval)?;
         records::keep(&volume, config.options.sync_interval)?;
     }
+    upkeep::spawn_removed(&volume, config.options.read_only)?;
+    // Who evicts on request goes here.
+    let operator = Operator::new(&fs, config.options.read_only, None);
+    upkeep::spawn_upkeep(&operator, config.options.rescan_interval)?;
+    let socket = upkeep::spawn_control(&config, &operator)?;
     wait_until_it_answers(&config)?;
     log::info!("mounted {} at {}", config.source, config.mountpoint.display());
     ready.ok()?;
@@ -82,8 +90,12 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     if !config.options.read_only && !config.options.atime_interval.is_zero() {
         volume.flush_recency(true, Some(Instant::now() + config.options.stop_timeout));
     }
+    volume.flush_removed();
     if end.is_ok() && !config.options.read_only {
         records::close(&volume, deadline(config.options.stop_timeout));
+    }
+    if let Some(socket) = socket {
+        socket.remove();
     }
     log::info!("unmounted {}", config.mountpoint.display());
     drop(locks);
@@ -136,12 +148,15 @@ fn open_volume(
         id: volume_id,
         policy: config.options.placement,
         io_timeout: deadline(config.options.io_timeout),
-        temp_ttl: config.options.temp_ttl,
+        // A mount that only reads removes nothing, orphans neither.
+        temp_ttl: if config.options.read_only { Duration::ZERO } else { config.options.temp_ttl },
         high_percent: config.options.high,
         low_percent: config.options.low,
+        eviction: config.options.eviction,
     };
     let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;
+    volume.load_removed(!missing.is_empty(), config.options.read_only);
     volume.open_records(RecordSettings { boot: procfs::boot_id(), sync_interval: config.options.sync_interval });
     for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
         volume.refresh_room(no);
@@ -229,7 +244,10 @@ fn spawn_recovery(fs: &Arc<CacheFs>) -> Result<(), SetupError> {
                         began.elapsed(),
                         report.unreadable
                     ),
-                    Err(error) => log::error!("disk '{}' cannot be scanned: {error}", path.display()),
+                    Err(error) => {
+                        log::error!("disk '{}' cannot be scanned: {error}", path.display());
+                        fs.volume().disk_is_unreadable(no);
+                    }
                 }
                 if !fs.volume().is_recovering() {
                     fs.monitor().set_recovered(fs.volume());

@@ -13,6 +13,7 @@
 //! | [`volume`] | the only room that changes disks and index together |
 //! | `volume::{name, placement, index, capacity}` | pure: no I/O, no clock, no lock |
 //! | [`volume::disk`] | one directory fd a disk, and the seam where tests put faults |
+//! | [`control`] | the socket between the commands that change something and the daemon |
 //! | [`config`], [`error`], [`status`], [`ready`] | words that every room uses |
 //! | `sys` | the only `unsafe` and the only libc |
 //!
@@ -42,6 +43,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod control;
 pub mod daemon;
 pub mod error;
 pub mod fs;

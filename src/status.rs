@@ -28,9 +28,12 @@ pub struct Status {
     pub used_bytes: u64,
     pub limit_bytes: u64,
     pub recovery: Recovery,
+    pub shadows: Shadows,
     pub evictions: Evictions,
     pub lookups: Lookups,
     pub disks: Vec<Disk>,
+    /// Path of the control socket where the daemon runs; empty if it has none.
+    pub control_socket: String,
 }
 
 /// Whether every disk has been scanned since the mount.
@@ -113,8 +116,26 @@ impl IoMode {
 pub struct Recovery {
     pub files: u64,
     pub seconds: f64,
-    /// Orphans, and files that a power loss may have torn.
+    /// Orphans, outdated files, and files that a power loss may have torn.
     pub removed_files: u64,
+    /// Temp files whose writers are gone, by rescans too.
+    pub orphans_removed: u64,
+    /// Temp files that were too young to be orphans.
+    pub temp_files: u64,
+    /// Files whose names were taken away while their disk was missing.
+    pub outdated_removed: u64,
+}
+
+/// Second copies of names: never served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Shadows {
+    /// That are there now, as far as is known.
+    pub files: u64,
+    /// Since the mount.
+    pub removed: u64,
+    /// Names that are a file on one disk and a directory on another: left alone.
+    pub conflicts: u64,
 }
 
 /// What has been evicted since the mount.
@@ -147,6 +168,10 @@ pub struct Disk {
     pub files: u64,
     /// Files whose owner is another disk.
     pub away_files: u64,
+    /// The index knows all that is on the disk.
+    pub scanned: bool,
+    /// Objects on it that are neither file nor directory: left alone.
+    pub foreign_objects: u64,
 }
 
 #[cfg(test)]
@@ -165,7 +190,7 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                r#"{{"volume":"{nil}","version":"","pid":0,"mountpoint":"","state":"ready","io_mode":"unknown","files":0,"used_bytes":0,"limit_bytes":0,"recovery":{{"files":0,"seconds":0.0,"removed_files":0}},"evictions":{{"files":0,"bytes":0}},"lookups":{{"hits":0,"misses":0}},"disks":[{{"uuid":null,"path":"","state":"read-only","size_bytes":0,"used_bytes":0,"limit_bytes":0,"files":0,"away_files":0}}]}}"#
+                r#"{{"volume":"{nil}","version":"","pid":0,"mountpoint":"","state":"ready","io_mode":"unknown","files":0,"used_bytes":0,"limit_bytes":0,"recovery":{{"files":0,"seconds":0.0,"removed_files":0,"orphans_removed":0,"temp_files":0,"outdated_removed":0}},"shadows":{{"files":0,"removed":0,"conflicts":0}},"evictions":{{"files":0,"bytes":0}},"lookups":{{"hits":0,"misses":0}},"disks":[{{"uuid":null,"path":"","state":"read-only","size_bytes":0,"used_bytes":0,"limit_bytes":0,"files":0,"away_files":0,"scanned":false,"foreign_objects":0}}],"control_socket":""}}"#
             )
         );
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);

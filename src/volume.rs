@@ -16,16 +16,17 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
 
-use crate::config::PlacementPolicy;
+use crate::config::{EvictionPolicy, PlacementPolicy};
 use crate::error::{Error, Result, is_disk_trouble};
 use crate::sync::{NameGuard, NameLocks};
 use attr::{Attr, DiskNo, Ino, Kind};
-use disk::{Disk, FoundKind, FoundStat};
-use index::{Entry, Index, NewEntry};
+use disk::Disk;
+use index::{Entry, Index};
 use name::{EntryName, PlacementKey};
 use placement::Placement;
 use room::ObjectSizes;
 
+mod adopt;
 pub mod attr;
 pub mod capacity;
 mod dirs;
@@ -36,14 +37,19 @@ pub mod identity;
 pub mod index;
 mod live;
 pub mod name;
+mod orphans;
 pub mod placement;
 pub mod power;
 pub mod recency;
 pub mod record;
 pub mod recovery;
+mod removed;
+mod rename;
 mod replace;
 pub mod report;
+pub mod rescan;
 pub mod room;
+pub mod shadows;
 
 /// What a file system of the volume's size needs to know of itself besides its disks.
 pub struct VolumeSettings {
@@ -59,6 +65,8 @@ pub struct VolumeSettings {
     pub high_percent: f64,
     /// It ends below this one.
     pub low_percent: f64,
+    /// What goes first.
+    pub eviction: EvictionPolicy,
 }
 
 /// Is told the inode of every file that was evicted and that the kernel may still know.
@@ -75,6 +83,9 @@ pub struct Volume {
     shared: Mutex<Shared>,
     on_evicted: OnEvicted,
     counters: Counters,
+    shadows: shadows::Shadows,
+    orphans: orphans::Orphans,
+    removed: removed::Removed,
 }
 
 /// Rank 1: the index and the files that are open.
@@ -106,8 +117,8 @@ struct Counters {
     hits: AtomicU64,
     misses: AtomicU64,
     adopted: AtomicU64,
-    shadows: AtomicU64,
-    removed: AtomicU64,
+    /// Files that a power loss may have torn and that were removed.
+    lost_removed: AtomicU64,
     evicted_files: AtomicU64,
     evicted_bytes: AtomicU64,
 }
@@ -148,11 +159,15 @@ impl Volume {
         let root = root_attr(&disks)?;
         let placement = Placement::new(&ids).map_err(|_| Error::Invalid)?;
         let mut index = Index::new(disks.len(), root);
-        index.set_dir_disks(Ino::ROOT, all_disks(disks.len()));
+        let disk_count = disks.len();
+        index.set_dir_disks(Ino::ROOT, all_disks(disk_count));
+        if settings.eviction == EvictionPolicy::ScanResistant {
+            index.keep_scans_apart();
+        }
         let shared = Shared {
             index,
             open: HashMap::new(),
-            writers: vec![0; disks.len()],
+            writers: vec![0; disk_count],
             sizes: ObjectSizes::default(),
             unsettled: HashSet::new(),
             recent: Vec::new(),
@@ -166,6 +181,9 @@ impl Volume {
             shared: Mutex::new(shared),
             on_evicted,
             counters: Counters::default(),
+            shadows: shadows::Shadows::new(),
+            orphans: orphans::Orphans::new(disk_count),
+            removed: removed::Removed::new(disk_count),
         })
     }
 
@@ -233,7 +251,14 @@ impl Volume {
 
     /// Takes back `count` look-ups; the slot of an entry that has gone is then free again.
     pub fn forget(&self, ino: Ino, count: u64) {
-        self.shared.lock().index.forget(ino, count);
+        let gone = {
+            let mut shared = self.shared.lock();
+            shared.index.forget(ino, count);
+            shared.index.get(ino).is_none()
+        };
+        if gone {
+            self.let_go_of_unneeded(ino);
+        }
     }
 
     /// The entry as the index has it, or live from the disk while somebody may be writing to it.
@@ -286,98 +311,6 @@ impl Volume {
     fn find(&self, parent: Ino, name: EntryName<'_>) -> Option<Entry> {
         let shared = self.shared.lock();
         shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino))
-    }
-
-    /// Takes an object that lies on a disk into the index. The caller holds the name.
-    ///
-    /// Returns whether the index now shows it at that disk.
-    fn adopt(&self, no: DiskNo, parent: Ino, name: EntryName<'_>, stat: &FoundStat) -> bool {
-        let kind = match stat.kind {
-            FoundKind::File => Kind::File,
-            FoundKind::Dir => Kind::Dir,
-            FoundKind::Foreign | FoundKind::Unknown => return false,
-        };
-        if self.is_lost(no, (parent, name), stat) {
-            return false;
-        }
-        let away = kind == Kind::File && self.owner(name.as_bytes()) != Some(no);
-        let known = {
-            let mut shared = self.shared.lock();
-            match shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino)) {
-                None => {
-                    // A clock that was set back must not make a file the last to go.
-                    let attr = Attr { atime_ns: stat.attr.atime_ns.min(now_ns()), ..stat.attr };
-                    let new = NewEntry { kind, disk: no, attr, writing: false, away };
-                    return match shared.index.insert_cold(parent, name.as_bytes(), new) {
-                        Ok(ino) => {
-                            if kind == Kind::Dir {
-                                shared.index.set_dir_disks(ino, 1 << no.0);
-                            } else {
-                                self.counters.adopted.fetch_add(1, Ordering::Relaxed);
-                            }
-                            true
-                        }
-                        Err(_) => false,
-                    };
-                }
-                Some(entry) => entry,
-            }
-        };
-        match (known.kind, kind) {
-            (Kind::Dir, Kind::Dir) => {
-                self.adopt_dir_copy(no, &known, name, stat);
-                true
-            }
-            (Kind::File, Kind::File) if known.disk == no => true,
-            (Kind::File, Kind::File) => self.adopt_second_copy(no, &known, stat, away),
-            _ => {
-                self.counters.shadows.fetch_add(1, Ordering::Relaxed);
-                false
-            }
-        }
-    }
-
-    /// A directory seen on a second disk: attributes are the owner's copy's (else the lowest UUID's), times the
-    /// latest of all.
-    fn adopt_dir_copy(&self, no: DiskNo, known: &Entry, name: EntryName<'_>, stat: &FoundStat) {
-        let owner = self.owner(name.as_bytes());
-        let lower_id = || self.disks.get(no.index()).map(|d| d.id) < self.disks.get(known.disk.index()).map(|d| d.id);
-        let leads = known.disk != no && (owner == Some(no) || (owner != Some(known.disk) && lower_id()));
-        let mut attr = if leads { stat.attr } else { known.attr };
-        attr.mtime_ns = known.attr.mtime_ns.max(stat.attr.mtime_ns);
-        attr.ctime_ns = known.attr.ctime_ns.max(stat.attr.ctime_ns);
-        let mut shared = self.shared.lock();
-        let set = shared.index.dir_disks(known.ino) | (1 << no.0);
-        shared.index.set_dir_disks(known.ino, set);
-        shared.index.set_attr(known.ino, attr);
-        if leads {
-            shared.index.set_disk(known.ino, no);
-        }
-    }
-
-    /// Two copies of a name (DESIGN.md section 4): the later birth wins, then the later change, then the owner's.
-    /// A file that has been used through this mount is newer than anything a scan finds.
-    fn adopt_second_copy(&self, no: DiskNo, known: &Entry, stat: &FoundStat, away: bool) -> bool {
-        self.counters.shadows.fetch_add(1, Ordering::Relaxed);
-        if known.pinned || known.writing || known.lookups > 0 {
-            return false;
-        }
-        let Some(path) = self.path(known.ino) else {
-            return false;
-        };
-        let Ok(other) = self.disk(known.disk).and_then(|d| d.io.stat(&path).map_err(|e| Error::disk(known.disk, e)))
-        else {
-            return false;
-        };
-        let newcomer = (stat.birth_ns, stat.attr.mtime_ns, !away);
-        if newcomer <= (other.birth_ns, other.attr.mtime_ns, !known.away) {
-            return false;
-        }
-        let mut shared = self.shared.lock();
-        shared.index.set_disk(known.ino, no);
-        shared.index.set_attr(known.ino, stat.attr);
-        shared.index.set_away(known.ino, away);
-        true
     }
 
     fn numbered(&self) -> impl Iterator<Item = (DiskNo, &Disk)> {

@@ -154,11 +154,12 @@ fn a_daemon_that_fails_says_why_through_its_starter() {
 fn commands_on_what_is_no_mount() {
     let (_root, paths) = dirs(&["plain"]);
     let plain = paths[0].as_str();
-    let table: [(&[&str], &str); 7] = [
+    let table: [(&[&str], &str); 8] = [
         (&["status", plain], "is not a kvspan mount point"),
         (&["status", plain, "--json"], "is not a kvspan mount point"),
         (&["status", "/nowhere"], "No such file or directory"),
         (&["where", plain, "K.data"], "is not a kvspan mount point"),
+        (&["rescan", plain], "is not a kvspan mount point"),
         (&["umount", plain], "nothing is mounted on"),
         (&["umount", "--lazy", "/nowhere"], "No such file or directory"),
         (&["umount", "/proc"], "a file system of type proc is mounted there"),
@@ -178,7 +179,7 @@ fn help_and_version() {
         let printed = kvspan(args);
         assert_eq!((printed.code, printed.out.as_str()), (0, version));
     }
-    for command in ["init", "mount", "umount", "status", "where", "version"] {
+    for command in ["init", "mount", "umount", "status", "where", "rescan", "version"] {
         let help = kvspan(&[command, "--help"]);
         assert_eq!(help.code, 0);
         assert!(help.out.contains(&format!("Usage: kvspan {command}")), "{}", help.out);

@@ -74,6 +74,8 @@ fn what_was_used_last_is_evicted_last_also_after_a_restart() {
     let rig = Rig::limited(1, 4 * MIB);
     fill(&rig, "k", 40, 64 << 10);
     let hot: Vec<String> = (0..10).map(|n| format!("k{n}.data")).collect();
+    // Uses and births are told apart by the clock's tick.
+    std::thread::sleep(Duration::from_millis(20));
     for name in &hot {
         rig.load(name).expect("a load");
     }

@@ -1,15 +1,19 @@
 //! The sync record in process: what a mount does with the record that it finds. A cut is a mount with another boot id.
 
 mod common;
+#[path = "record/refusing.rs"]
+mod refusing;
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{READ, Rig, is};
 use kvspan::fs::OpenIntent;
 use kvspan::volume::attr::{DiskNo, Ino};
 use kvspan::volume::record::RecordSettings;
+use refusing::{Refused, Refusing};
 use rustix::io::Errno;
 use uuid::Uuid;
 
@@ -18,6 +22,16 @@ fn boot(rig: &Rig, boot: u128) -> Rig {
     let rig = Rig::over(rig.dirs.clone());
     open_records(&rig, boot);
     rig
+}
+
+/// The same with disks that refuse what they are told to.
+fn refusing(rig: &Rig, boot: u128, calls: &[&'static str]) -> (Rig, Refused) {
+    let refused: Refused = Arc::default();
+    refused.lock().expect("the set").extend(calls);
+    let wrapped = Arc::clone(&refused);
+    let rig = Rig::with_io(rig.dirs.clone(), move |_, real| Box::new(Refusing { real, refused: Arc::clone(&wrapped) }));
+    open_records(&rig, boot);
+    (rig, refused)
 }
 
 fn open_records(rig: &Rig, boot: u128) {
@@ -83,7 +97,7 @@ fn what_was_not_durable_goes_after_a_cut_and_directories_stay() {
     assert_eq!(rig.load("early0.data").expect("a load"), b"durable");
     rig.scan();
     assert_eq!(rig.names("", 100).len(), 21);
-    assert_eq!(rig.fs.volume().removed_files(), 40);
+    assert_eq!(rig.fs.volume().lost_removed(), 40);
     assert!(rig.disks_with("late0.data").is_empty());
     for n in 0..2 {
         assert_eq!(record(&rig, n)["remove"]["windows"].as_array().map(Vec::len), Some(0), "the removal is over");
@@ -103,7 +117,7 @@ fn the_same_boot_or_a_clean_mark_loses_nothing() {
     let rig = boot(&old, 2);
     rig.scan();
     assert_eq!(rig.load("k.data").and(rig.load("l.data")).expect("loads"), b"y");
-    assert_eq!(rig.fs.volume().removed_files(), 0);
+    assert_eq!(rig.fs.volume().lost_removed(), 0);
     assert_eq!(record(&rig, 0)["clean"], true, "a mount that only reads leaves the mark");
 }
 
@@ -226,4 +240,65 @@ fn a_long_open_file_is_listed_until_a_sync_after_its_release() {
     assert!(again.fs.volume().sync_disk(DiskNo(0)));
     assert_eq!(listed(&again), Some(0));
     assert!(boot(&again, 2).lookup("long.data").is_ok());
+}
+
+#[test]
+fn a_torn_file_that_cannot_be_removed_is_a_miss_and_goes_later() {
+    let old = first(1);
+    old.store("k", b"torn, perhaps").expect("a store");
+    let (rig, refused) = refusing(&old, 2, &["unlink"]);
+    assert!(is(&rig.lookup("k.data"), Errno::NOENT));
+    rig.scan();
+    assert!(is(&rig.lookup("k.data"), Errno::NOENT));
+    assert!(rig.names("", 10).is_empty());
+    assert!(is(&rig.write("k.data", b"x"), Errno::IO), "the record cannot be replaced either");
+    refused.lock().expect("the set").clear();
+    assert!(is(&rig.write("k.data", b"x"), Errno::EXIST), "it is in the way, and is not opened");
+    assert!(rig.fs.volume().sync_disk(DiskNo(0)));
+    assert_eq!(record(&rig, 0)["remove"]["windows"].as_array().map(Vec::len), Some(1), "it is not forgotten");
+    let rig = boot(&old, 2);
+    rig.scan();
+    assert!(rig.disks_with("k.data").is_empty());
+    assert_eq!(record(&rig, 0)["remove"]["windows"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_not_taken_for_none() {
+    let old = first(1);
+    old.store("k", b"torn, perhaps").expect("a store");
+    let (rig, refused) = refusing(&old, 2, &["read"]);
+    assert!(is(&rig.lookup("k.data"), Errno::NOENT), "nobody knows whether it is whole");
+    assert!(is(&rig.write("l", b"x"), Errno::IO));
+    assert_eq!(rig.disks_with("k.data"), [0], "and nothing is removed on suspicion");
+    refused.lock().expect("the set").clear();
+    rig.write("l", b"x").expect("a file, once it can be read");
+    assert!(is(&rig.lookup("k.data"), Errno::NOENT));
+    assert!(rig.disks_with("k.data").is_empty());
+}
+
+#[test]
+fn a_failed_sync_takes_what_was_not_durable_also_when_the_disk_says_nothing_about_it() {
+    let old = first(1);
+    old.store("early", b"durable").expect("a store");
+    wait_for_the_margin();
+    close(&old);
+    let (rig, refused) = refusing(&old, 1, &["sync_fs"]);
+    rig.scan();
+    wait_for_the_margin();
+    rig.store("late", b"perhaps").expect("a store");
+    let writing = rig.create("writing.tmp").expect("a file");
+    assert!(!rig.fs.volume().sync_disk(DiskNo(0)));
+    assert_eq!(rig.names("", 10), ["early.data"]);
+    assert!(is(&rig.rename("writing.tmp", "writing.data"), Errno::NOENT), "its writer is told");
+    rig.fs.close(writing.handle);
+    rig.store("next", b"perhaps").expect("a store");
+    // The record is written before the files go, so the next mount removes what is left.
+    refused.lock().expect("the set").insert("stat");
+    assert!(!rig.fs.volume().sync_disk(DiskNo(0)));
+    refused.lock().expect("the set").clear();
+    assert_eq!(rig.names("", 10), ["early.data"]);
+    let rig = boot(&old, 1);
+    rig.scan();
+    assert_eq!(rig.names("", 10), ["early.data"]);
+    assert!(rig.disks_with("next.data").is_empty() && rig.disks_with("late.data").is_empty());
 }

@@ -25,6 +25,7 @@ Options for -o (a TOML file takes them by the same names):
   low=PERCENT           and ends below this one [90]
   require=all|any|N     disks that must be there for a mount [any]
   placement=POLICY      rendezvous or most-free [rendezvous]
+  eviction=POLICY       lru, or scan-resistant: what was never used goes first [lru]
   statfs=strict|cache   cache: what could be evicted counts as free [strict]
   passthrough=auto|off  off: all bytes go through the daemon [auto]
   allow_other           other users may use the mount

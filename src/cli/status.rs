@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{StatusArgs, out, xattr};
 use crate::error::SetupError;
-use crate::status::{Disk, DiskState, Status, XATTR_STATUS};
+use crate::status::{Disk, DiskState, Status, VolumeState, XATTR_STATUS};
 
 /// Carries out the command.
 pub fn run(args: &StatusArgs) -> Result<(), SetupError> {
@@ -75,22 +75,45 @@ fn render(status: &Status, colour: bool) -> String {
         (
             "recovery",
             format!(
-                "{} files in {:.1} s, {} removed",
-                status.recovery.files, status.recovery.seconds, status.recovery.removed_files
+                "{} files in {:.1} s, {} removed ({} orphans), {} temp files kept",
+                status.recovery.files,
+                status.recovery.seconds,
+                status.recovery.removed_files,
+                status.recovery.orphans_removed,
+                status.recovery.temp_files
+            ),
+        ),
+        (
+            "left alone",
+            format!(
+                "{} foreign objects, {} shadows ({} removed), {} conflicts",
+                status.disks.iter().map(|disk| disk.foreign_objects).fold(0, u64::saturating_add),
+                status.shadows.files,
+                status.shadows.removed,
+                status.shadows.conflicts
             ),
         ),
     ];
     let rows: Vec<Vec<String>> = facts.into_iter().map(|(name, value)| vec![name.to_string(), value]).collect();
-    format!("{}\n{}", out::table(&rows, &[]), disk_table(&status.disks, colour))
+    format!(
+        "{}\n{}",
+        out::table(&rows, &[]),
+        disk_table(&status.disks, status.state == VolumeState::Recovering, colour)
+    )
 }
 
-fn disk_table(disks: &[Disk], colour: bool) -> String {
+/// A disk that is online and being scanned says so.
+fn state_of(disk: &Disk, recovering: bool) -> &'static str {
+    if recovering && !disk.scanned && disk.state == DiskState::Online { "scanning" } else { disk.state.word() }
+}
+
+fn disk_table(disks: &[Disk], recovering: bool, colour: bool) -> String {
     let head = ["DISK", "STATE", "SIZE", "USED", "LIMIT", "USE%", "FILES", "AWAY", "ID"];
     let mut rows = vec![head.map(str::to_string).to_vec()];
     rows.extend(disks.iter().map(|disk| {
         vec![
             out::printable(&disk.path),
-            disk.state.word().to_string(),
+            state_of(disk, recovering).to_string(),
             out::human_bytes(disk.size_bytes),
             out::human_bytes(disk.used_bytes),
             out::human_bytes(disk.limit_bytes),

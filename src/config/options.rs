@@ -32,6 +32,15 @@ pub enum PlacementPolicy {
     MostFree,
 }
 
+/// What goes first when a disk must lose files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvictionPolicy {
+    /// What was used longest ago.
+    Lru,
+    /// What was stored and never used, as long as that fills more than its share; else what was used longest ago.
+    ScanResistant,
+}
+
 /// How many of the configured disks must be there for a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Require {
@@ -85,6 +94,7 @@ pub struct Options {
     pub passthrough: Passthrough,
     pub statfs: StatfsMode,
     pub placement: PlacementPolicy,
+    pub eviction: EvictionPolicy,
     pub require: Require,
     /// A file's recency is made durable at most once in this time.
     pub atime_interval: Duration,
@@ -122,6 +132,7 @@ impl Default for Options {
             passthrough: Passthrough::Auto,
             statfs: StatfsMode::Strict,
             placement: PlacementPolicy::Rendezvous,
+            eviction: EvictionPolicy::Lru,
             // A missing disk costs its own keys, not the mount.
             require: Require::Any,
             atime_interval: Duration::from_secs(60),
@@ -157,6 +168,7 @@ const VALUED: &[(&str, SetValue)] = &[
     ("passthrough", |o, v| put(&mut o.passthrough, one_of(v, PASSTHROUGH))),
     ("statfs", |o, v| put(&mut o.statfs, one_of(v, STATFS))),
     ("placement", |o, v| put(&mut o.placement, one_of(v, PLACEMENT))),
+    ("eviction", |o, v| put(&mut o.eviction, one_of(v, EVICTION))),
     ("require", |o, v| put(&mut o.require, require(v))),
     ("atime_interval", |o, v| put(&mut o.atime_interval, units::parse_duration(v))),
     ("grace", |o, v| put(&mut o.grace, units::parse_duration(v))),
@@ -184,6 +196,8 @@ const PASSTHROUGH: &[(&str, Passthrough)] = &[("auto", Passthrough::Auto), ("off
 const STATFS: &[(&str, StatfsMode)] = &[("strict", StatfsMode::Strict), ("cache", StatfsMode::Cache)];
 const PLACEMENT: &[(&str, PlacementPolicy)] =
     &[("rendezvous", PlacementPolicy::Rendezvous), ("most-free", PlacementPolicy::MostFree)];
+const EVICTION: &[(&str, EvictionPolicy)] =
+    &[("lru", EvictionPolicy::Lru), ("scan-resistant", EvictionPolicy::ScanResistant)];
 
 impl Options {
     /// Applies one `-o` argument, `OPT,OPT,...`. A later option wins over an earlier one; `\,` is a comma.
@@ -330,6 +344,7 @@ mod tests {
         assert_eq!(options.check(1).map_err(|e| e.to_string()), Ok(()));
         assert_eq!((options.high, options.low), (95.0, 90.0));
         assert_eq!(options.require, Require::Any);
+        assert_eq!(options.eviction, EvictionPolicy::Lru);
         assert!(options.threads >= 2);
     }
 
@@ -345,13 +360,14 @@ mod tests {
     #[test]
     fn every_valued_option_takes_its_default_text() {
         let list = "limit=95%,reserve=2%,high=95,low=90,threads=2,passthrough=off,statfs=cache,\
-            placement=most-free,require=2,atime_interval=60s,grace=10,temp_ttl=1h,sync_interval=30s,\
+            placement=most-free,eviction=scan-resistant,require=2,atime_interval=60s,grace=10,temp_ttl=1h,sync_interval=30s,\
             rescan_interval=0,entry_ttl=5s,negative_ttl=0,io_timeout=500ms,disk_queue=32,\
             probe_interval=2s,stop_timeout=10s,log=stderr,allow_other,ro,noexec";
         let options = parse(list).unwrap();
         assert_eq!(options.passthrough, Passthrough::Off);
         assert_eq!(options.statfs, StatfsMode::Cache);
         assert_eq!(options.placement, PlacementPolicy::MostFree);
+        assert_eq!(options.eviction, EvictionPolicy::ScanResistant);
         assert_eq!(options.require, Require::AtLeast(2));
         assert_eq!(options.negative_ttl, Duration::ZERO);
         assert_eq!(list.split(',').filter(|i| i.contains('=')).count(), VALUED.len());
@@ -367,6 +383,7 @@ mod tests {
             ("ro=1", "option 'ro' cannot be '1': it takes no value"),
             ("limit", "option 'limit' needs a value: write limit=..."),
             ("limit=0", "option 'limit' cannot be '0': nothing could be stored; write more than 0"),
+            ("eviction=fifo", "option 'eviction' cannot be 'fifo': write lru or scan-resistant"),
             ("statfs=x", "option 'statfs' cannot be 'x': write strict or cache"),
             ("threads=1", "option 'threads' cannot be '1': write an integer from 2 to 1024"),
             ("require=4", "option 'require' asks for 4 disks, and only 3 are given"),

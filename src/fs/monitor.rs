@@ -2,7 +2,7 @@
 //!
 //! Written by the daemon at start and by recovery; read by the xattrs. Holds one short lock, never over a system call.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -21,6 +21,7 @@ pub struct Monitor {
 struct State {
     io_mode: IoMode,
     recovered: Option<Recovered>,
+    control_socket: String,
 }
 
 #[derive(Clone, Copy)]
@@ -33,13 +34,18 @@ struct Recovered {
 impl Monitor {
     /// A mount that starts now; `missing` are configured disks that are not there.
     pub fn new(mountpoint: PathBuf, missing: Vec<status::Disk>) -> Self {
-        let state = State { io_mode: IoMode::Daemon, recovered: None };
+        let state = State { io_mode: IoMode::Daemon, recovered: None, control_socket: String::new() };
         Monitor { mountpoint, missing, started: Instant::now(), state: Mutex::new(state) }
     }
 
     /// Notes how bytes travel.
     pub fn set_io_mode(&self, io_mode: IoMode) {
         self.state.lock().io_mode = io_mode;
+    }
+
+    /// Notes where the commands reach the daemon.
+    pub fn set_control_socket(&self, path: &Path) {
+        self.state.lock().control_socket = path.to_string_lossy().into_owned();
     }
 
     /// Notes that every disk has been scanned.
@@ -55,10 +61,11 @@ impl Monitor {
 
     /// The status of the mount.
     pub fn status(&self, volume: &Volume) -> Status {
-        let (io_mode, recovered) = {
+        let (io_mode, recovered, control_socket) = {
             let state = self.state.lock();
-            (state.io_mode, state.recovered)
+            (state.io_mode, state.recovered, state.control_socket.clone())
         };
+        let (orphans_removed, outdated_removed) = (volume.orphans_removed(), volume.outdated_removed());
         let mut disks = volume.disk_reports();
         let sum = |of: fn(&status::Disk) -> u64| disks.iter().map(of).fold(0u64, u64::saturating_add);
         let (files, used_bytes) = (sum(|disk| disk.files), sum(|disk| disk.used_bytes));
@@ -76,9 +83,18 @@ impl Monitor {
             recovery: Recovery {
                 files: recovered.map_or_else(|| volume.adopted_files(), |recovered| recovered.files),
                 seconds: recovered.map_or_else(|| self.started.elapsed(), |recovered| recovered.took).as_secs_f64(),
-                removed_files: volume.removed_files(),
+                removed_files: orphans_removed.saturating_add(outdated_removed).saturating_add(volume.lost_removed()),
+                orphans_removed,
+                temp_files: volume.temp_files_kept(),
+                outdated_removed,
             },
             evictions: volume.evictions(),
+            shadows: status::Shadows {
+                files: volume.shadows(),
+                removed: volume.shadows_removed(),
+                conflicts: volume.conflicts(),
+            },
+            control_socket,
             lookups: volume.lookups(),
             disks,
         }

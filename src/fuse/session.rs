@@ -124,19 +124,12 @@ fn may_register() -> bool {
 
 fn mount_device(mount: &MountSettings<'_>) -> io::Result<OwnedFd> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    let uid = rustix::process::getuid();
-    // A check of permissions by the kernel costs a store two more requests, since every new name makes it forget the
-    // directory's mode. Where root alone gets in there is nothing to check.
-    let others = match (mount.allow_other, uid.is_root()) {
-        (true, _) => ",default_permissions,allow_other",
-        (false, false) => ",default_permissions",
-        (false, true) => "",
-    };
     let data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={}{others}",
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions{}",
         device.as_raw_fd(),
-        uid.as_raw(),
+        rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
+        if mount.allow_other { ",allow_other" } else { "" }
     );
     let data = CString::new(data)?;
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;

@@ -10,9 +10,10 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
-use super::disk::{FoundKind, NewAttr};
+use super::disk::{FoundKind, FoundStat, NewAttr};
 use super::files::{Place, lossy};
 use super::index::{Entry, Index, NewEntry};
+use super::name::EntryName;
 use super::{NewOwner, Volume, now_ns};
 use crate::error::{Error, Result, is_disk_full, is_disk_trouble};
 
@@ -82,6 +83,24 @@ impl Volume {
             }
             Error::disk(no, error)
         })
+    }
+
+    /// A directory seen on a second disk: attributes are the owner's copy's (else the lowest UUID's), times the
+    /// latest of all.
+    pub(super) fn adopt_dir_copy(&self, no: DiskNo, known: &Entry, name: EntryName<'_>, stat: &FoundStat) {
+        let owner = self.owner(name.as_bytes());
+        let lower_id = || self.disks.get(no.index()).map(|d| d.id) < self.disks.get(known.disk.index()).map(|d| d.id);
+        let leads = known.disk != no && (owner == Some(no) || (owner != Some(known.disk) && lower_id()));
+        let mut attr = if leads { stat.attr } else { known.attr };
+        attr.mtime_ns = known.attr.mtime_ns.max(stat.attr.mtime_ns);
+        attr.ctime_ns = known.attr.ctime_ns.max(stat.attr.ctime_ns);
+        let mut shared = self.shared.lock();
+        let set = shared.index.dir_disks(known.ino) | (1 << no.0);
+        shared.index.set_dir_disks(known.ino, set);
+        shared.index.set_attr(known.ino, attr);
+        if leads {
+            shared.index.set_disk(known.ino, no);
+        }
     }
 
     /// Sees to it that a disk has a directory, and all above it, before something is put there.
@@ -175,6 +194,10 @@ impl Volume {
         source: &Entry,
         target: Option<&Entry>,
     ) -> Result<()> {
+        if self.misses_a_disk() {
+            // Its copy could not follow, and would bring the old name back.
+            return Err(Error::CrossDisk);
+        }
         let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
         let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
         if new_path.strip_prefix(&old_path[..]).is_some_and(|rest| rest.first() == Some(&b'/')) {

@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::attr::Attr;
@@ -200,6 +200,8 @@ pub struct Disk {
     /// What a power loss may tear.
     pub record: Keeper,
     scanned: AtomicBool,
+    /// Rank 0: one scan at a time, held from its beginning to its end.
+    scan: Mutex<()>,
     foreign: AtomicU64,
     undeletable: AtomicU64,
     bound_bytes: AtomicU64,
@@ -219,6 +221,7 @@ impl Disk {
             scanned: AtomicBool::new(false),
             bell: Bell::default(),
             record: Keeper::default(),
+            scan: Mutex::new(()),
             foreign: AtomicU64::new(0),
             undeletable: AtomicU64::new(0),
             bound_bytes: AtomicU64::new(u64::MAX),
@@ -237,9 +240,19 @@ impl Disk {
         self.scanned.store(true, Ordering::Release);
     }
 
-    /// Counts an object that is left alone: a symlink, FIFO, socket, device or shadow.
+    /// Waits for a scan of the disk that is running, and keeps others out until the guard is dropped.
+    pub(super) fn begin_scan(&self) -> MutexGuard<'_, ()> {
+        self.scan.lock()
+    }
+
+    /// Counts an object that is left alone: a symlink, FIFO, socket or device.
     pub fn count_foreign(&self) {
         self.foreign.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Replaces the count by that of a whole walk.
+    pub(super) fn set_foreign(&self, objects: u64) {
+        self.foreign.store(objects, Ordering::Relaxed);
     }
 
     /// Objects that were left alone so far.

@@ -1,4 +1,4 @@
-//! The evictor: keeps every disk below its bound by unlinking from the cold end of its LRU.
+//! The evictor: keeps every disk below its bound by unlinking from the cold end of its LRU, or of its probation.
 //!
 //! One thread a disk (the daemon's) calls [`Volume::evict_pass`] when it is woken or a tick is over; a create that
 //! finds no room calls [`Volume::make_room`]. Victims are chosen under the index lock and looked at again under their
@@ -178,14 +178,15 @@ impl Volume {
         }
     }
 
-    /// The disk on the same file system whose coldest file was used longest ago.
+    /// The disk on the same file system whose coldest file was used longest ago, among those first that have too much
+    /// on probation.
     fn coldest_neighbour(&self, no: DiskNo) -> DiskNo {
         let shared = self.shared.lock();
-        let last_use = |no: &DiskNo| {
+        let turn = |no: &DiskNo| {
             let coldest = shared.index.coldest(*no).next().and_then(|ino| shared.index.get(ino));
-            coldest.map_or(i64::MAX, |entry| entry.attr.atime_ns)
+            (!shared.index.probation_is_over(*no), coldest.map_or(i64::MAX, |entry| entry.attr.atime_ns))
         };
-        self.neighbours(no).min_by_key(last_use).unwrap_or(no)
+        self.neighbours(no).min_by_key(turn).unwrap_or(no)
     }
 
     /// The coldest file that may go. What may not is in use, so it is moved to the warm end, where the next search
@@ -257,7 +258,7 @@ impl Volume {
             if !same {
                 return Ok(false);
             }
-            shared.index.unlink(entry.ino);
+            shared.index.evict(entry.ino);
             shared.changed_dir(entry.parent, now_ns());
             now.lookups > 0
         };
@@ -267,6 +268,7 @@ impl Volume {
                 Err(Error::disk(entry.disk, error))
             }
             _ => {
+                self.name_evicted((entry.parent, entry_name), entry);
                 self.count_evicted(entry);
                 if kernel_knows {
                     (self.on_evicted)(entry.ino);

@@ -1,4 +1,4 @@
-//! Files: create, open, close, unlink, rename and attributes, each as one change of disk and index.
+//! Files: create, open, close, unlink and attributes, each as one change of disk and index.
 //!
 //! Called by `crate::fs`. Takes name locks and, for nested paths, the tree lock; the index lock only between system
 //! calls.
@@ -229,6 +229,9 @@ impl Volume {
         if !fresh && !shared.open.contains_key(&ino) {
             return Err(Error::Stale);
         }
+        if !access.write {
+            shared.end_probation(ino);
+        }
         shared.note_use(ino, now_ns());
         shared.index.set_pinned(ino, true);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
@@ -303,7 +306,10 @@ impl Volume {
             shared.changed_dir(parent, now_ns());
         }
         match disk.io.unlink(&path) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.name_removed(place);
+                Ok(())
+            }
             Err(error) if is_gone(&error) => Err(Error::NotFound),
             Err(error) => {
                 self.put_back(place, &entry);
@@ -328,107 +334,8 @@ impl Volume {
     }
 
     /// The disk no longer has a file that the index shows: somebody removed it behind our back.
-    fn forget_entry(&self, ino: Ino) {
+    pub(super) fn forget_entry(&self, ino: Ino) {
         self.shared.lock().index.unlink(ino);
-    }
-
-    /// Renames. A file never moves between disks: under a name with another owner it is away.
-    ///
-    /// # Errors
-    /// As `renameat2(2)`; [`Error::CrossDisk`]-like cases of an exchange over two disks are [`Error::Invalid`].
-    pub fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
-        let is_dir = self.find(from.0, from.1).is_some_and(|entry| entry.kind == Kind::Dir);
-        let _alone = if is_dir { Some(self.tree_alone()?) } else { None };
-        let nested = if from.0 == Ino::ROOT { to.0 } else { from.0 };
-        let _tree = if is_dir { None } else { self.tree_for(nested) };
-        let _names = self.names.lock_two((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()))?;
-        let source = self.find_or_probe(from.0, from.1)?.ok_or(Error::NotFound)?;
-        let target = self.find_or_probe(to.0, to.1)?;
-        if target.is_some_and(|target| target.ino == source.ino) {
-            return if mode == RenameMode::NoReplace { Err(Error::Exists) } else { Ok(()) };
-        }
-        match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => Err(Error::Exists),
-            (RenameMode::Exchange, None) => Err(Error::NotFound),
-            (RenameMode::Exchange, Some(target)) => self.exchange(from, to, &source, &target),
-            // The kind was looked at before the names were locked; a directory needs the tree for itself.
-            _ if (source.kind == Kind::Dir) != is_dir => Err(Error::Busy),
-            _ if is_dir => self.rename_dir(from, to, &source, target.as_ref()),
-            _ => self.rename_file(from, to, &source, target.as_ref()),
-        }
-    }
-
-    fn rename_file(&self, from: Place<'_>, to: Place<'_>, source: &Entry, target: Option<&Entry>) -> Result<()> {
-        if target.is_some_and(|target| target.kind == Kind::Dir) {
-            return Err(Error::IsDirectory);
-        }
-        let disk = self.disk(source.disk)?;
-        self.ensure_dir(source.disk, to.0)?;
-        let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
-        let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
-        let other = target.filter(|target| target.disk != source.disk);
-        let replace = target.is_some() && other.is_none();
-        let target_stays = match other {
-            Some(target) => !self.remove_younger(target, &new_path, source, &old_path)?,
-            None => false,
-        };
-        match disk.io.rename(&old_path, &new_path, replace) {
-            Err(error) if is(&error, Errno::EXIST) && !replace => {
-                self.replace_unknown(source.disk, &old_path, &new_path)?;
-            }
-            Err(error) if is_gone(&error) => {
-                if disk.io.stat(&old_path).is_err_and(|e| is_gone(&e)) {
-                    self.forget_entry(source.ino);
-                    return Err(Error::NotFound);
-                }
-                self.remake_dir(source.disk, to.0)?;
-                disk.io.rename(&old_path, &new_path, replace).map_err(|e| Error::disk(source.disk, e))?;
-            }
-            done => done.map_err(|e| Error::disk(source.disk, e))?,
-        }
-        self.published(from, to, source)?;
-        if let Some(target) = other.filter(|_| target_stays) {
-            self.remove_older(target, &new_path);
-        }
-        Ok(())
-    }
-
-    /// The index follows a rename that the disk has done.
-    pub(super) fn published(&self, from: Place<'_>, to: Place<'_>, source: &Entry) -> Result<()> {
-        let now = now_ns();
-        let away = self.owner(to.1.as_bytes()) != Some(source.disk);
-        let mut shared = self.shared.lock();
-        shared.index.rename(source.ino, to.0, to.1.as_bytes()).map_err(|_| Error::Stale)?;
-        shared.changed_dir(from.0, now);
-        shared.changed_dir(to.0, now);
-        if source.kind == Kind::File {
-            shared.index.set_away(source.ino, away);
-            shared.index.set_writing(source.ino, false);
-            shared.index.touch(source.ino, now);
-        }
-        if let Some(entry) = shared.index.get(source.ino) {
-            shared.index.set_attr(source.ino, Attr { ctime_ns: now, ..entry.attr });
-        }
-        Ok(())
-    }
-
-    fn exchange(&self, from: Place<'_>, to: Place<'_>, source: &Entry, target: &Entry) -> Result<()> {
-        if source.kind == Kind::Dir || target.kind == Kind::Dir || source.disk != target.disk {
-            return Err(Error::Invalid);
-        }
-        let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
-        let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
-        let no = source.disk;
-        self.disk(no)?.io.exchange(&old_path, &new_path).map_err(|e| Error::disk(no, e))?;
-        let now = now_ns();
-        let mut shared = self.shared.lock();
-        shared.index.exchange(source.ino, target.ino).map_err(|_| Error::Stale)?;
-        for (ino, name) in [(source.ino, to.1), (target.ino, from.1)] {
-            shared.index.set_away(ino, self.owner(name.as_bytes()) != Some(no));
-        }
-        shared.changed_dir(from.0, now);
-        shared.changed_dir(to.0, now);
-        Ok(())
     }
 
     /// Changes attributes of a file or directory, through `fd` where the caller has it open for writing.
@@ -455,6 +362,10 @@ impl Volume {
         io.set_attr(fd.as_fd(), new).map_err(|e| Error::disk(entry.disk, e))?;
         self.refresh(&entry, fd).inspect_err(|_| _ = self.shared.lock().unsettled.insert(ino))?;
         let mut shared = self.shared.lock();
+        if new.atime.is_some() && new.mtime.is_none() {
+            // A client's mark of use; whoever copies a file sets both times.
+            shared.end_probation(ino);
+        }
         match new.atime {
             Some(NewTime::At(ns)) => shared.index.set_last_use(ino, ns.min(now_ns())),
             Some(NewTime::Now) => shared.note_use(ino, now_ns()),
@@ -515,12 +426,12 @@ fn tries_next(error: &Error) -> bool {
         if is_disk_full(error) || is_disk_trouble(error) || is(error, Errno::EXIST))
 }
 
-fn is(error: &io::Error, errno: Errno) -> bool {
+pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 /// Whether the object is no longer there, or is no longer what it was: a symlink in its place is not followed.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     is(error, Errno::NOENT) || is(error, Errno::NOTDIR) || is(error, Errno::LOOP)
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Invariants ([`Index::check_invariants`] checks them): a linked entry's parent is a linked directory;
 //! exactly the linked entries but the root are in the hash table and in their directory's order; exactly
-//! the linked regular files are in their disk's LRU; files, away files and used bytes of a disk are the
+//! the linked regular files are in one of their disk's two LRUs; files, away files and used bytes of a disk are the
 //! sums over its entries; an entry lives while it is linked, looked up or pinned.
 //!
 //! An entry's insertion number never changes and is never reused: listings resume by it, and an inode
@@ -17,25 +17,31 @@ mod arena;
 mod changed;
 mod check;
 mod dirs;
+mod ghosts;
 mod lru;
 mod names;
 mod namespace;
 mod order;
 mod owners;
+mod probation;
 mod recency;
 mod slab;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use super::attr::{Attr, DiskNo, Ino, Kind, MAX_DISKS};
 use dirs::{Dir, Dirs};
+
 use lru::Lru;
 use names::Names;
 pub use namespace::{InsertError, RenameError};
 use owners::Owners;
+use probation::{Probation, sums_on_probation};
 pub use recency::Coldest;
 use slab::{NIL, ROOT_SLOT, Slab, Slot, flag, make_ino};
+pub use sweep::Placing;
 use table::Table;
 
 /// What a new entry starts with.
@@ -95,20 +101,30 @@ pub struct Listed<'a> {
     pub attr: Attr,
 }
 
-/// What is counted for each disk, and its LRU.
+/// What is counted for each disk, and its LRUs.
 #[derive(Clone, Copy, Debug)]
 struct Disk {
+    /// All files, but for those on probation.
     lru: Lru,
+    probation: Lru,
     sums: Sums,
 }
 
+impl Disk {
+    fn lru_of(&mut self, probation: bool) -> &mut Lru {
+        if probation { &mut self.probation } else { &mut self.lru }
+    }
+}
+
 /// What entries add to their disk: linked regular files, those away, and 512-byte units of regular files
-/// that are linked or pinned.
+/// that are linked or pinned; and what of the linked ones is on probation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     files: u64,
     away: u64,
     blocks_512: u64,
+    probation_files: u64,
+    probation_512: u64,
 }
 
 /// The index of one volume.
@@ -120,6 +136,8 @@ pub struct Index {
     table: Table,
     owners: Owners,
     disks: Vec<Disk>,
+    /// There if files start on probation.
+    probation: Option<Probation>,
     next_seq: u64,
     /// Linked entries without the root.
     linked: usize,
@@ -128,7 +146,7 @@ pub struct Index {
 impl Index {
     /// An index with nothing but the root directory, for `disks` disks (at most [`MAX_DISKS`]).
     pub fn new(disks: usize, root: Attr) -> Self {
-        let disk = Disk { lru: Lru::new(), sums: Sums::default() };
+        let disk = Disk { lru: Lru::new(), probation: Lru::new(), sums: Sums::default() };
         let mut index = Self {
             slots: Slab::new(),
             dirs: Dirs::new(),
@@ -136,6 +154,7 @@ impl Index {
             table: Table::new(),
             owners: Owners::default(),
             disks: vec![disk; disks.min(MAX_DISKS)],
+            probation: None,
             next_seq: 1,
             linked: 0,
         };
@@ -332,6 +351,7 @@ impl Index {
             + self.names.heap_bytes()
             + self.table.heap_bytes()
             + self.owners.heap_bytes()
+            + self.probation.as_ref().map_or(0, Probation::heap_bytes)
             + self.disks.capacity() * size_of::<Disk>()
             + orders
     }
@@ -398,6 +418,8 @@ impl Index {
             disk.sums.files -= sums.files;
             disk.sums.away -= sums.away;
             disk.sums.blocks_512 -= sums.blocks_512;
+            disk.sums.probation_files -= sums.probation_files;
+            disk.sums.probation_512 -= sums.probation_512;
         }
         change(item);
         let (disk, sums) = (item.disk, sums_of(item));
@@ -405,6 +427,8 @@ impl Index {
             disk.sums.files += sums.files;
             disk.sums.away += sums.away;
             disk.sums.blocks_512 += sums.blocks_512;
+            disk.sums.probation_files += sums.probation_files;
+            disk.sums.probation_512 += sums.probation_512;
         }
     }
 }
@@ -418,6 +442,7 @@ fn sums_of(item: &Slot) -> Sums {
         files: u64::from(linked),
         away: u64::from(linked && item.has(flag::AWAY)),
         blocks_512: if held { u64::from(item.blocks_512) } else { 0 },
+        ..sums_on_probation(item)
     }
 }
 
@@ -443,5 +468,6 @@ fn new_slot(seq: u64, parent: u32, name: u32, disk: DiskNo, flags: u8) -> Slot {
         disk: disk.0,
         flags,
         recent: false,
+        probation: false,
     }
 }

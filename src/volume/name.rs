@@ -227,6 +227,12 @@ pub fn is_temp_name(name: &[u8]) -> bool {
     strip_temp_suffix(name).is_some_and(|rest| !rest.is_empty()) || rsync_target(name).is_some()
 }
 
+/// Whether a file with this name may be taken for one that was never published. `K.tmp.data` is a temp name, and also
+/// what a client publishes whose K ends in `.tmp`: with a final extension it is not.
+pub fn is_unpublished_name(name: &[u8]) -> bool {
+    is_temp_name(name) && strip_final_extension::<&[u8]>(name, &[]).is_none()
+}
+
 /// `name` without its temp suffix, the longest that matches; none if it has none. The longest, so
 /// that K = `a.tmp` has one key as `K.tmp` and as `K.data` (`.tmp.<anything>` takes both).
 fn strip_temp_suffix(name: &[u8]) -> Option<&[u8]> {

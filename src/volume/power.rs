@@ -129,15 +129,15 @@ impl Volume {
                 log::warn!("disk '{}': {name:?} may be torn and cannot be removed: {error}", disk.path.display());
             }
             _ => {
-                self.counters.removed.fetch_add(1, Ordering::Relaxed);
+                self.counters.lost_removed.fetch_add(1, Ordering::Relaxed);
                 log::debug!("disk '{}': {:?} may be torn and is removed", disk.path.display(), lossy(path));
             }
         }
     }
 
     /// Files that recovery has removed since the volume was opened.
-    pub fn removed_files(&self) -> u64 {
-        self.counters.removed.load(Ordering::Relaxed)
+    pub fn lost_removed(&self) -> u64 {
+        self.counters.lost_removed.load(Ordering::Relaxed)
     }
 
     /// Whether every byte of a file is on its disk for good, as far as the record knows.
@@ -255,72 +255,65 @@ impl Volume {
     /// first, so that a kill changes nothing.
     fn sync_failed(&self, no: DiskNo, disk: &Disk, open: &[OpenWriter]) {
         let writing: Vec<FileId> = open.iter().filter_map(|writer| file_id(disk, &writer.fd)).collect();
-        let Some(removal) = disk.record.sync_failed(now(), &writing) else {
+        let Some((removal, listed)) = disk.record.sync_failed(now(), &writing) else {
             return;
         };
         self.write_record(no);
-        let before = self.removed_files();
-        let mut missing: std::collections::HashSet<FileId> = removal.files.iter().copied().collect();
+        let before = self.lost_removed();
         for writer in open {
-            self.drop_if_lost(no, writer.ino, &removal, &mut missing);
+            self.drop_if_lost(no, writer.ino, &removal, true);
         }
-        self.drop_changed_since(no, removal.oldest_ns().unwrap_or(i64::MAX), &removal, &mut missing);
-        if !missing.is_empty() {
+        self.drop_changed_since(no, removal.oldest_ns().unwrap_or(i64::MAX), &removal);
+        if listed.iter().any(|file| !writing.contains(file)) {
             // Files that another mount had open: only their inode numbers are known.
-            self.drop_changed_since(no, i64::MIN, &removal, &mut missing);
+            self.drop_changed_since(no, i64::MIN, &removal);
         }
         disk.record.swept();
-        let gone = self.removed_files().saturating_sub(before);
+        let gone = self.lost_removed().saturating_sub(before);
         log::error!("disk '{}': {gone} files that were not durable were removed", disk.path.display());
     }
 
-    fn drop_changed_since(
-        &self,
-        no: DiskNo,
-        since_ns: i64,
-        removal: &Removal,
-        missing: &mut std::collections::HashSet<FileId>,
-    ) {
+    fn drop_changed_since(&self, no: DiskNo, since_ns: i64, removal: &Removal) {
         let (mut files, mut next) = (Vec::new(), Some(0));
         while let Some(from) = next {
             next = self.shared.lock().index.changed_since((no, since_ns), from, SLOTS_PER_HOLD, &mut files);
             for ino in files.drain(..) {
-                self.drop_if_lost(no, ino, removal, missing);
+                self.drop_if_lost(no, ino, removal, since_ns != i64::MIN);
             }
         }
     }
 
-    /// Removes a file of the index if it has to go. One that the disk does not tell about goes from the index.
-    fn drop_if_lost(&self, no: DiskNo, ino: Ino, removal: &Removal, missing: &mut std::collections::HashSet<FileId>) {
+    /// Removes a file of the index if it has to go. If the disk does not tell, a `suspect` is a miss from now on, and
+    /// nothing is removed.
+    fn drop_if_lost(&self, no: DiskNo, ino: Ino, removal: &Removal, suspect: bool) {
         let (Ok(disk), _tree) = (self.disk(no), self.tree_if_nested(ino)) else {
             return;
         };
-        let (entry, _, _name) = match self.lock_entry(ino) {
-            Ok(locked) => locked,
-            Err(Error::Busy) => {
-                // A request is stuck with the name; whatever it does, nobody finds the file any more.
+        let locked = self.lock_entry(ino);
+        let (entry, path) = match (&locked, self.path(ino)) {
+            (Ok((entry, ..)), Some(path)) if entry.kind == Kind::File && entry.disk == no => (entry, path),
+            // A request is stuck with the name; whatever it does, nobody finds the file any more.
+            (Err(Error::Busy), _) if suspect => {
                 disk.record.note_incomplete();
                 self.shared.lock().index.unlink(ino);
                 return;
             }
-            Err(_) => return,
-        };
-        if entry.kind != Kind::File || entry.disk != no {
-            return;
-        }
-        let Some(path) = self.path(ino) else {
-            return;
+            _ => return,
         };
         match disk.io.stat(&path) {
             Ok(stat) if removal.takes(&stat.stamps()) => {
-                missing.remove(&stat.stamps().id);
+                self.hide(entry);
+                self.unlink_lost(disk, &path);
             }
-            Ok(_) => return,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(_) => disk.record.note_incomplete(),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.hide(entry),
+            Err(_) => {
+                disk.record.note_incomplete();
+                if suspect {
+                    self.hide(entry);
+                }
+            }
         }
-        self.hide(&entry);
-        self.unlink_lost(disk, &path);
     }
 
     /// Takes a name out of the index, and out of what the kernel remembers.
@@ -330,7 +323,9 @@ impl Volume {
             shared.index.unlink(entry.ino);
             shared.changed_dir(entry.parent, now_ns());
         }
-        (self.on_evicted)(entry.ino);
+        if entry.lookups > 0 {
+            (self.on_evicted)(entry.ino);
+        }
     }
 
     /// Bytes and objects for the record, once the disk is scanned.

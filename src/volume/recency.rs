@@ -14,11 +14,20 @@ use super::{Shared, Volume, now_ns};
 const FRESH: Duration = Duration::from_secs(60);
 
 impl Shared {
-    /// Notes a use of a file.
+    /// Notes a use of a file. On probation it stays off the disk, where the atime of the publish is what says after a
+    /// restart that the file was not used.
     pub(super) fn note_use(&mut self, ino: Ino, now: i64) {
         self.index.touch(ino, now);
-        if self.index.mark_recent(ino) {
+        if !self.index.is_on_probation(ino) && self.index.mark_recent(ino) {
             self.recent.push(ino);
+        }
+    }
+
+    /// Somebody uses a file for sure: its probation ends, if it is published. A look-up is no such use, since clients
+    /// look up what they have stored, or may store, and then do not load it.
+    pub(super) fn end_probation(&mut self, ino: Ino) {
+        if self.index.get(ino).is_some_and(|entry| !entry.writing) {
+            self.index.promote(ino);
         }
     }
 }

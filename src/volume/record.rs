@@ -292,15 +292,16 @@ impl Keeper {
         });
     }
 
-    /// The sync has failed: what was not durable has to go. Returns all that has.
-    pub fn sync_failed(&self, ended: Clock, writing: &[FileId]) -> Option<Arc<Removal>> {
+    /// The sync has failed: what was not durable has to go. Returns all that has, and what was listed.
+    pub fn sync_failed(&self, ended: Clock, writing: &[FileId]) -> Option<(Arc<Removal>, Vec<FileId>)> {
         self.with(|kept| {
+            let listed = kept.ledger.listed.clone();
             let mut removal = Removal::clone(&kept.removal);
             kept.ledger.failed(ended, writing, &mut removal);
             kept.removal = Arc::new(removal);
             kept.sweeping = true;
             self.guarded.store(true, Ordering::Release);
-            Arc::clone(&kept.removal)
+            (Arc::clone(&kept.removal), listed)
         })
     }
 

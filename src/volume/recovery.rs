@@ -22,13 +22,15 @@ pub struct ScanReport {
     pub unreadable: u64,
 }
 
-/// Scans one disk to its end and marks it scanned, if every directory could be read.
+/// Scans one disk to its end and marks it scanned. What lies in a directory below the root that could not be read is a
+/// miss until a rescan can read it.
 ///
 /// `stop` is asked between batches; a scan that was stopped marks nothing.
 ///
 /// # Errors
 /// What the disk said about its own root directory.
 pub fn scan_disk(volume: &Volume, no: DiskNo, stop: &dyn Fn() -> bool) -> Result<ScanReport> {
+    let _alone = volume.disk(no)?.begin_scan();
     let mut report = ScanReport::default();
     let mut pending: Vec<Ino> = vec![Ino::ROOT];
     while let Some(dir) = pending.pop() {
@@ -48,6 +50,9 @@ pub fn scan_disk(volume: &Volume, no: DiskNo, stop: &dyn Fn() -> bool) -> Result
         volume.disk(no)?.set_scanned();
     }
     volume.removal_applied(no, report.unreadable == 0);
+    if report.unreadable == 0 {
+        volume.removed_applied(no);
+    }
     Ok(report)
 }
 
@@ -87,7 +92,7 @@ fn scan_dir(
 
 impl Volume {
     /// Starts to list a directory of a disk; `None` when the disk has no copy of it.
-    fn open_listing(&self, no: DiskNo, dir: Ino) -> Result<Option<Box<dyn DirReader>>> {
+    pub(super) fn open_listing(&self, no: DiskNo, dir: Ino) -> Result<Option<Box<dyn DirReader>>> {
         let path = if dir == Ino::ROOT {
             Vec::new()
         } else {
@@ -106,7 +111,13 @@ impl Volume {
     /// Takes one name that a listing of a disk returned into the index.
     ///
     /// Returns the entry if the index shows this very object, `None` if it is left alone or has gone.
-    fn scan_name(&self, no: DiskNo, dir: Ino, bytes: &[u8], listed: FoundKind) -> Result<Option<(Ino, Kind)>> {
+    pub(super) fn scan_name(
+        &self,
+        no: DiskNo,
+        dir: Ino,
+        bytes: &[u8],
+        listed: FoundKind,
+    ) -> Result<Option<(Ino, Kind)>> {
         if dir == Ino::ROOT && name::is_hidden(bytes) {
             return Ok(None);
         }
@@ -138,11 +149,13 @@ impl Volume {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::disk(no, error)),
         };
-        if self.is_lost(no, (dir, entry_name), &stat) {
+        if self.is_lost(no, (dir, entry_name), &stat) || self.remove_orphan(no, bytes, &path, &stat) {
             return Ok(None);
         }
         if !self.adopt(no, dir, entry_name, &stat) {
-            disk.count_foreign();
+            if stat.kind == FoundKind::Foreign {
+                disk.count_foreign();
+            }
             return Ok(None);
         }
         Ok(self.find(dir, entry_name).map(|entry| (entry.ino, entry.kind)))

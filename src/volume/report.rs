@@ -44,11 +44,6 @@ impl Volume {
         self.counters.adopted.load(Ordering::Relaxed)
     }
 
-    /// Second copies of a name that were come across: they are never served.
-    pub fn shadows(&self) -> u64 {
-        self.counters.shadows.load(Ordering::Relaxed)
-    }
-
     /// The disks as status shows them, in configured order.
     pub fn disk_reports(&self) -> Vec<status::Disk> {
         let capacity = self.capacity();
@@ -62,6 +57,8 @@ impl Volume {
             limit_bytes: capacity.disk(no).map_or(0, |bound| bound.bound_bytes),
             files: shared.index.files(no),
             away_files: shared.index.away_files(no),
+            scanned: disk.is_scanned(),
+            foreign_objects: disk.foreign_objects(),
         };
         self.numbered().map(report).collect()
     }
@@ -69,6 +66,17 @@ impl Volume {
     /// Bytes that the volume may hold, file systems that disks share counted once.
     pub fn bound_bytes(&self) -> u64 {
         self.capacity().file_systems().iter().fold(0u64, |sum, fs| sum.saturating_add(fs.bound_bytes))
+    }
+
+    /// The names of a disk's files from the coldest to the warmest; for tests.
+    pub fn names_from_cold(&self, no: DiskNo) -> Vec<Vec<u8>> {
+        let shared = self.shared.lock();
+        let name = |ino| {
+            let mut name = Vec::new();
+            shared.index.name(ino, &mut name);
+            name
+        };
+        shared.index.coldest(no).map(name).collect()
     }
 
     /// Checks that disks and index agree; for tests, with no request in flight.
@@ -80,7 +88,10 @@ impl Volume {
         shared.index.check_invariants()?;
         for (ino, open) in &shared.open {
             let entry = shared.index.get(*ino).ok_or(format!("open inode {} is not in the index", ino.0))?;
-            if !entry.pinned || open.handles == 0 || open.writers > open.handles {
+            // A replaced file without handles is kept for those who have just found it.
+            let kept = open.handles == 0 && !entry.pinned && !entry.linked && entry.lookups > 0;
+            let used = open.handles > 0 && entry.pinned && open.writers <= open.handles;
+            if !kept && !used {
                 return Err(format!("inode {}: {} handles, pinned {}", ino.0, open.handles, entry.pinned));
             }
         }

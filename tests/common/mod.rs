@@ -3,6 +3,7 @@
 //! Used by the suites that need no kernel. Every rig checks the volume's invariants when it is dropped.
 #![allow(dead_code, reason = "each suite uses its own part of the rig")]
 
+pub mod faults;
 pub mod faulty;
 pub mod gate;
 pub mod invariants;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvspan::config::{Amount, PlacementPolicy, StatfsMode};
+use kvspan::config::{Amount, EvictionPolicy, PlacementPolicy, StatfsMode};
 use kvspan::error::{Error, Result};
 use kvspan::fs::monitor::Monitor;
 use kvspan::fs::{CacheFs, OpenIntent, OpenedFile};
@@ -42,6 +43,7 @@ pub fn me() -> NewOwner {
 pub struct Rig {
     pub dirs: Vec<PathBuf>,
     pub fs: Arc<CacheFs>,
+    temp_ttl: Duration,
     unchecked: bool,
     _temp: Option<tempfile::TempDir>,
 }
@@ -78,11 +80,15 @@ impl Rig {
 
     /// A scanned volume over empty directories, each of which may hold so many bytes.
     pub fn limited(disks: usize, limit_bytes: u64) -> Rig {
+        Rig::limited_by(disks, limit_bytes, EvictionPolicy::Lru)
+    }
+
+    /// The same under a policy of eviction.
+    pub fn limited_by(disks: usize, limit_bytes: u64, eviction: EvictionPolicy) -> Rig {
         let mut made = Rig::unscanned(disks);
         let temp = made._temp.take();
-        let mut rig = Rig::build(made.dirs.clone(), Amount::Bytes(limit_bytes), |_, real| Box::new(real));
+        let mut rig = Rig::evicting(made.dirs.clone(), limit_bytes, eviction);
         rig._temp = temp;
-        rig.scan();
         rig
     }
 
@@ -97,23 +103,61 @@ impl Rig {
         Rig::with_limits(dirs, DiskLimits { limit, reserve: Amount::Percent(2.0) }, wrap)
     }
 
+    /// A scanned volume over directories, each of which may hold so many bytes.
+    pub fn evicting(dirs: Vec<PathBuf>, limit_bytes: u64, eviction: EvictionPolicy) -> Rig {
+        let limits = DiskLimits { limit: Amount::Bytes(limit_bytes), reserve: Amount::Percent(2.0) };
+        let rig = Rig::make(dirs, limits, (Duration::from_secs(3600), eviction), |_, real| Box::new(real));
+        rig.scan();
+        rig
+    }
+
     fn with_limits(dirs: Vec<PathBuf>, limits: DiskLimits, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
+        Rig::make(dirs, limits, (Duration::from_secs(3600), EvictionPolicy::Lru), wrap)
+    }
+
+    /// A scanned volume over empty directories, whose temp files are orphans after so long.
+    pub fn with_temp_ttl(disks: usize, temp_ttl: Duration) -> Rig {
+        let mut made = Rig::unscanned(disks);
+        let temp = made._temp.take();
+        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
+        let mut rig = Rig::make(made.dirs.clone(), limits, (temp_ttl, EvictionPolicy::Lru), |_, real| Box::new(real));
+        rig._temp = temp;
+        rig.scan();
+        rig
+    }
+
+    fn make(
+        dirs: Vec<PathBuf>,
+        limits: DiskLimits,
+        (temp_ttl, eviction): (Duration, EvictionPolicy),
+        wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>,
+    ) -> Rig {
         let disks = dirs.iter().enumerate().map(|(n, dir)| {
             let root = std::fs::File::open(dir).expect("a disk's directory");
             Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
         });
-        Rig::of(dirs.clone(), disks.collect(), Duration::from_secs(5)).expect("a volume")
+        Rig::assemble(dirs.clone(), disks.collect(), Duration::from_secs(5), (temp_ttl, eviction)).expect("a volume")
     }
 
     /// A volume over disks that somebody else has made; `dirs` are theirs, in the same order.
     pub fn of(dirs: Vec<PathBuf>, disks: Vec<Disk>, io_timeout: Duration) -> Result<Rig> {
+        Rig::assemble(dirs, disks, io_timeout, (Duration::from_secs(3600), EvictionPolicy::Lru))
+    }
+
+    fn assemble(
+        dirs: Vec<PathBuf>,
+        disks: Vec<Disk>,
+        io_timeout: Duration,
+        (temp_ttl, eviction): (Duration, EvictionPolicy),
+    ) -> Result<Rig> {
         let settings = VolumeSettings {
             id: Uuid::nil(),
             policy: PlacementPolicy::Rendezvous,
             io_timeout,
-            temp_ttl: Duration::from_secs(3600),
+            temp_ttl,
             high_percent: 95.0,
             low_percent: 90.0,
+            eviction,
         };
         let volume = Volume::new(settings, disks, Box::new(|_| {}))?;
         let volume = Arc::new(volume);
@@ -121,15 +165,23 @@ impl Rig {
             volume.refresh_room(DiskNo(n as u8));
         }
         let fs = CacheFs::new(volume, StatfsMode::Strict, Monitor::new(PathBuf::from("/nowhere"), Vec::new()));
-        Ok(Rig { dirs, fs: Arc::new(fs), unchecked: false, _temp: None })
+        Ok(Rig { dirs, fs: Arc::new(fs), temp_ttl, unchecked: false, _temp: None })
+    }
+
+    /// The same disks, unmounted and mounted again, before the scan.
+    pub fn unscanned_again(mut self) -> Rig {
+        self.check();
+        let temp = self._temp.take();
+        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
+        let mut rig =
+            Rig::make(self.dirs.clone(), limits, (self.temp_ttl, EvictionPolicy::Lru), |_, real| Box::new(real));
+        rig._temp = temp;
+        rig
     }
 
     /// The same disks, unmounted and mounted again.
-    pub fn remount(mut self) -> Rig {
-        self.check();
-        let temp = self._temp.take();
-        let mut rig = Rig::over(self.dirs.clone());
-        rig._temp = temp;
+    pub fn remount(self) -> Rig {
+        let rig = self.unscanned_again();
         rig.scan();
         rig
     }

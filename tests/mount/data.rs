@@ -251,7 +251,7 @@ fn rename_moves_replaces_swaps_and_refuses_as_asked(io: Io) {
     fs::rename(a, a).expect("onto itself");
     fs::rename(a, b).expect("a replacement");
     assert_eq!(fs::read(b).expect("b"), b"a");
-    assert_eq!(with(RenameFlags::WHITEOUT).is_err(), true);
+    assert!(with(RenameFlags::WHITEOUT).is_err());
 }
 
 fn fsync_and_fdatasync_reach_the_disk(io: Io) {

@@ -220,8 +220,8 @@ impl Rig {
     }
 
     /// The names that are torn on the disk itself: what would be served without a rule.
-    pub fn torn_on_disk(&self, lengths: impl Fn(&str) -> usize) -> usize {
-        torn_in(&self.disk(), &lengths).len()
+    pub fn torn_on_disk(&self, lengths: impl Fn(&str) -> usize) -> Vec<String> {
+        torn_in(&self.disk(), &lengths)
     }
 }
 

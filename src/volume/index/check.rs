@@ -29,6 +29,8 @@ impl Index {
                 sums.files += add.files;
                 sums.away += add.away;
                 sums.blocks_512 += add.blocks_512;
+                sums.probation_files += add.probation_files;
+                sums.probation_512 += add.probation_512;
             }
             linked += usize::from(item.is_linked() && slot != ROOT_SLOT);
             affix_uses += self.names.affix_uses(item.name);
@@ -104,8 +106,9 @@ impl Index {
     fn check_lru(&self, number: usize) -> Result<(), String> {
         let Some(disk) = self.disks.get(number) else { return Ok(()) };
         let mut files = 0;
-        for tier in Tier::FROM_COLD {
-            let (mut at, mut behind) = (disk.lru.tail(tier), NIL);
+        let lists = [(&disk.lru, false), (&disk.probation, true)];
+        for ((lru, probation), tier) in lists.into_iter().flat_map(|lru| Tier::FROM_COLD.map(|tier| (lru, tier))) {
+            let (mut at, mut behind) = (lru.tail(tier), NIL);
             while at != NIL {
                 let Some(item) = self.slots.get(at) else {
                     return Err(format!("slot {at} is in the LRU of disk {number} and gone"));
@@ -113,12 +116,15 @@ impl Index {
                 let here = usize::from(item.disk) == number;
                 ensure!(here, "slot {at} is in the LRU of disk {number}");
                 ensure!(tier_of(&self.slots, at) == Some(tier), "slot {at} is not in {tier:?}");
+                ensure!(item.probation == probation, "slot {at} is in the other LRU");
                 ensure!(item.lru_next == behind, "slot {at}: the links differ");
                 files += 1;
                 (behind, at) = (at, item.lru_prev);
             }
-            ensure!(disk.lru.head(tier) == behind, "disk {number}: the head of {tier:?} is lost");
+            ensure!(lru.head(tier) == behind, "disk {number}: the head of {tier:?} is lost");
         }
+        let apart = self.probation.is_some() || disk.sums.probation_files == 0;
+        ensure!(apart, "disk {number}: files on probation without the policy");
         ensure!(files == disk.sums.files, "disk {number}: {files} of {} listed", disk.sums.files);
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! The LRU of one disk: its linked regular files from the last to the first used.
+//! An LRU: linked regular files of one disk from the last to the first used.
 //!
-//! Called by the index. Three linked lists through the slots, which follow each other from the cold end:
+//! Called by the index, which keeps two for each disk: see `probation`. Three linked lists through the slots, which follow each other from the cold end:
 //! `Ordered` (scanned files, already sorted by last use), `Unordered` (scanned files, in the order of the
 //! scan), `Warm` (everything written, found or used since the start). A file goes from `Unordered` to
 //! `Ordered` by [`Lru::settle`], and from both to `Warm` by use, never back by itself; so a file used
@@ -48,7 +48,7 @@ struct List {
     tail: u32,
 }
 
-/// The three lists of one disk.
+/// The three lists of one LRU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lru {
     warm: List,
@@ -98,6 +98,13 @@ impl Lru {
         }
     }
 
+    /// Puts a file that is in no list right behind another one, on its cold side.
+    pub(super) fn add_colder_than(&mut self, slots: &mut Slab, slot: u32, warmer: u32) {
+        let Some(tier) = tier_of(slots, warmer) else { return self.add_scanned(slots, slot) };
+        let colder = slots.get(warmer).map_or(NIL, |s| s.lru_next);
+        self.put_between(slots, slot, tier, (warmer, colder));
+    }
+
     /// Moves a scanned file to the warm end of the sorted ones; leaves a file used since where it is.
     pub(super) fn settle(&mut self, slots: &mut Slab, slot: u32) {
         if matches!(tier_of(slots, slot), Some(Tier::Unordered | Tier::Ordered)) {
@@ -126,12 +133,17 @@ impl Lru {
 
     fn put(&mut self, slots: &mut Slab, slot: u32, tier: Tier, place: Place) {
         debug_assert!(tier_of(slots, slot).is_none(), "slot {slot} is in a list already");
-        let list = self.list_mut(tier);
+        let list = self.list(tier);
         let (prev, next) = match place {
             Place::Head => (NIL, list.head),
             Place::BehindHead => (list.head, slots.get(list.head).map_or(NIL, |s| s.lru_next)),
             Place::Tail => (list.tail, NIL),
         };
+        self.put_between(slots, slot, tier, (prev, next));
+    }
+
+    fn put_between(&mut self, slots: &mut Slab, slot: u32, tier: Tier, (prev, next): (u32, u32)) {
+        let list = self.list_mut(tier);
         let Some(item) = slots.get_mut(slot) else { return };
         item.set_tier_bits(tier.bits());
         item.lru_prev = prev;

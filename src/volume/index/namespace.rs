@@ -3,8 +3,9 @@
 //! The part of [`Index`] that changes names. Invariants: see `index`; each call leaves all of them true
 //! or changes nothing. Takes no lock.
 
+use super::lru::Lru;
 use super::names::MAX_NAME_BYTES;
-use super::slab::{NIL, ROOT_SLOT, flag};
+use super::slab::{NIL, ROOT_SLOT, Slab, flag};
 use super::{Index, Ino, Kind, NewEntry, new_slot};
 
 /// Why an entry was not inserted.
@@ -48,14 +49,13 @@ pub enum RenameError {
 }
 
 impl Index {
-    /// Adds an entry; a file becomes the most recent one of its disk. A directory exists on `new.disk`
+    /// Adds an entry; a file becomes the most recent one of its disk, or of those on probation. A directory exists on `new.disk`
     /// alone until [`Index::set_dir_disks`] says otherwise.
     pub fn insert(&mut self, parent: Ino, name: &[u8], new: NewEntry) -> Result<Ino, InsertError> {
         let slot = self.insert_slot(parent, name, new)?;
-        if new.kind == Kind::File
-            && let Some(disk) = self.disks.get_mut(new.disk.index())
-        {
-            disk.lru.add_warmest(&mut self.slots, slot);
+        if new.kind == Kind::File {
+            let probation = self.probation.is_some() && self.starts_on_probation(self.hash_of(slot));
+            self.enlist(slot, probation, Lru::add_warmest);
         }
         Ok(self.slots.ino(slot))
     }
@@ -64,10 +64,9 @@ impl Index {
     /// start, and among the scanned ones it is in no order until [`Index::settle`].
     pub fn insert_cold(&mut self, parent: Ino, name: &[u8], new: NewEntry) -> Result<Ino, InsertError> {
         let slot = self.insert_slot(parent, name, new)?;
-        if new.kind == Kind::File
-            && let Some(disk) = self.disks.get_mut(new.disk.index())
-        {
-            disk.lru.add_scanned(&mut self.slots, slot);
+        if new.kind == Kind::File {
+            let probation = self.was_never_used(&new);
+            self.enlist(slot, probation, Lru::add_scanned);
         }
         Ok(self.slots.ino(slot))
     }
@@ -96,6 +95,7 @@ impl Index {
             self.check_replace(slot, target)?;
         }
         let name = self.names.store(to_name).ok_or(RenameError::Full)?;
+        let replaces_used = target.and_then(|target| self.slots.get(target)).is_some_and(|item| !item.probation);
         let replaced = target.map(|target| {
             let ino = self.slots.ino(target);
             self.unlink(ino);
@@ -107,6 +107,7 @@ impl Index {
             self.names.free(std::mem::replace(&mut item.name, name));
         }
         self.attach(slot, hash);
+        self.inherit_probation(slot, hash, replaces_used);
         Ok(replaced)
     }
 
@@ -143,9 +144,11 @@ impl Index {
             return;
         }
         self.detach(slot);
-        let disk = self.slots.get(slot).map_or(0, |item| usize::from(item.disk));
-        if let Some(disk) = self.disks.get_mut(disk) {
-            disk.lru.remove(&mut self.slots, slot);
+        let place = self.slots.get(slot).map(|item| (usize::from(item.disk), item.probation));
+        if let Some((disk, probation)) = place
+            && let Some(disk) = self.disks.get_mut(disk)
+        {
+            disk.lru_of(probation).remove(&mut self.slots, slot);
         }
         self.recount(slot, |item| {
             item.set(flag::LINKED, false);
@@ -231,6 +234,15 @@ impl Index {
         self.recount(slot, |item| item.set(flag::LINKED, true));
         self.attach(slot, hash);
         Ok(slot)
+    }
+
+    /// Puts a new file into one of its disk's LRUs.
+    fn enlist(&mut self, slot: u32, probation: bool, put: impl FnOnce(&mut Lru, &mut Slab, u32)) {
+        self.recount(slot, |item| item.probation = probation);
+        let number = self.slots.get(slot).map_or(0, |item| usize::from(item.disk));
+        if let Some(disk) = self.disks.get_mut(number) {
+            put(disk.lru_of(probation), &mut self.slots, slot);
+        }
     }
 
     /// The slot of a linked directory.

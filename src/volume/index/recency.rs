@@ -5,10 +5,11 @@
 
 use super::lru::{Lru, Tier, tier_of};
 use super::slab::{NIL, Slab};
-use super::{Disk, DiskNo, Index, Ino};
+use super::{DiskNo, Index, Ino};
 
 impl Index {
-    /// Records a use at `now_ns`: the file becomes its disk's most recent one.
+    /// Records a use at `now_ns`: the file becomes its disk's most recent one, or the most recent one on
+    /// probation if it is there, which [`Index::promote`] alone ends.
     pub fn touch(&mut self, ino: Ino, now_ns: i64) {
         self.use_at(ino, now_ns, Lru::add_warmest);
     }
@@ -47,18 +48,23 @@ impl Index {
         if disk.index() >= self.disks.len() || from == disk.index() {
             return;
         }
+        let probation = item.probation;
         if let Some(old) = self.disks.get_mut(from) {
-            old.lru.remove(&mut self.slots, slot);
+            old.lru_of(probation).remove(&mut self.slots, slot);
         }
         self.recount(slot, |item| item.disk = disk.0);
         if listed && let Some(new) = self.disks.get_mut(disk.index()) {
-            new.lru.add_by_last_use(&mut self.slots, slot);
+            new.lru_of(probation).add_by_last_use(&mut self.slots, slot);
         }
     }
 
-    /// The disk's linked regular files from the cold end, pinned and unpublished ones included.
+    /// The disk's linked regular files from the cold end, pinned and unpublished ones included: first
+    /// those on probation if they are over their share, else first the others.
     pub fn coldest(&self, disk: DiskNo) -> Coldest<'_> {
-        Coldest { slots: &self.slots, disk: self.disks.get(disk.index()), tier: 0, next: NIL }
+        let of = self.disks.get(disk.index());
+        let lrus = of.map(|disk| [&disk.lru, &disk.probation]);
+        let lrus = if self.probation_is_over(disk) { lrus.map(|[main, probation]| [probation, main]) } else { lrus };
+        Coldest { slots: &self.slots, lrus, list: 0, next: NIL }
     }
 
     /// Collects (last use, inode number) of the files on `disk` that came by [`Index::insert_cold`] and
@@ -85,9 +91,9 @@ impl Index {
     /// any time the sorted ones are colder than the rest. Skips entries that are gone or were used.
     pub fn settle(&mut self, ino: Ino) {
         let Some((slot, item)) = self.item(ino) else { return };
-        let disk = usize::from(item.disk);
+        let (disk, probation) = (usize::from(item.disk), item.probation);
         if let Some(disk) = self.disks.get_mut(disk) {
-            disk.lru.settle(&mut self.slots, slot);
+            disk.lru_of(probation).settle(&mut self.slots, slot);
         }
     }
 
@@ -97,9 +103,11 @@ impl Index {
         let Some((slot, item)) = self.item_mut(ino) else { return };
         item.atime_ns = ns;
         let (disk, listed) = (usize::from(item.disk), Tier::from_bits(item.tier_bits()).is_some());
+        let probation = item.probation;
         if listed && let Some(disk) = self.disks.get_mut(disk) {
-            disk.lru.remove(&mut self.slots, slot);
-            put(&mut disk.lru, &mut self.slots, slot);
+            let lru = disk.lru_of(probation);
+            lru.remove(&mut self.slots, slot);
+            put(lru, &mut self.slots, slot);
         }
     }
 }
@@ -108,9 +116,10 @@ impl Index {
 #[derive(Debug)]
 pub struct Coldest<'a> {
     slots: &'a Slab,
-    disk: Option<&'a Disk>,
+    /// The disk's two, the one to begin with first.
+    lrus: Option<[&'a Lru; 2]>,
     /// Lists entered so far.
-    tier: usize,
+    list: usize,
     next: u32,
 }
 
@@ -119,9 +128,11 @@ impl Iterator for Coldest<'_> {
 
     fn next(&mut self) -> Option<Ino> {
         while self.next == NIL {
-            let tier = Tier::FROM_COLD.get(self.tier)?;
-            self.tier += 1;
-            self.next = self.disk?.lru.tail(*tier);
+            let tiers = Tier::FROM_COLD;
+            let lru = self.lrus?.into_iter().nth(self.list / tiers.len())?;
+            let tier = tiers.get(self.list % tiers.len())?;
+            self.list += 1;
+            self.next = lru.tail(*tier);
         }
         let slot = self.next;
         self.next = self.slots.get(slot)?.lru_prev;

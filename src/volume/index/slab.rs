@@ -107,6 +107,8 @@ pub(super) struct Slot {
     pub flags: u8,
     /// The last use is newer than what the disk knows.
     pub recent: bool,
+    /// Nobody has used the file since it was published: it is in the LRU of those.
+    pub probation: bool,
 }
 
 const _: () = assert!(size_of::<Slot>() == 72);

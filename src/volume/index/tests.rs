@@ -1,6 +1,7 @@
 //! Tests of the index: tables, and a random walk beside a plain reference model.
 
 mod model;
+mod probation;
 
 use super::affixes::Affixes;
 use super::arena::Arena;
@@ -454,5 +455,91 @@ proptest! {
         }
         stored.iter().for_each(|at| names.free(*at));
         prop_assert_eq!((names.live(), names.affixes().users()), (0, 0));
+    }
+}
+
+fn cold_to_warm(index: &Index) -> Vec<String> {
+    index.coldest(DiskNo(0)).map(|ino| path_of(index, ino).unwrap()).collect()
+}
+
+#[test]
+fn files_that_a_rescan_found_get_the_places_of_their_last_use() {
+    for steps in [1, 2, 100] {
+        let mut index = two_disks();
+        let cold: Vec<Ino> = [10, 20, 30]
+            .map(|ns| index.insert_cold(Ino::ROOT, format!("c{ns}").as_bytes(), file(0, ns)).unwrap())
+            .into();
+        cold.iter().for_each(|ino| index.settle(*ino));
+        for ns in [40, 50] {
+            index.insert(Ino::ROOT, format!("w{ns}").as_bytes(), file(0, ns)).unwrap();
+        }
+        for ns in [5, 15, 25, 35, 45, 55, 50] {
+            index.insert_cold(Ino::ROOT, format!("n{ns}").as_bytes(), file(0, ns)).unwrap();
+        }
+        let used = index.find(Ino::ROOT, b"n25").unwrap();
+        let mut found = Vec::new();
+        assert_eq!(index.unplaced(DiskNo(0), 0, 1000, &mut found), None);
+        found.sort_unstable();
+        assert_eq!(found.len(), 7);
+        index.touch(used, 60);
+        let mut placing = Placing::default();
+        while index.place(DiskNo(0), &found, &mut placing, steps) {
+            index.check_invariants().unwrap();
+        }
+        index.check_invariants().unwrap();
+        let expected = ["n5", "c10", "n15", "c20", "c30", "n35", "w40", "n45", "w50", "n50", "n55", "n25"];
+        // n55 is older than the touch of n25, which happened before it was placed.
+        assert_eq!(cold_to_warm(&index), expected);
+        let mut left = Vec::new();
+        index.unplaced(DiskNo(0), 0, 1000, &mut left);
+        assert!(left.is_empty());
+    }
+}
+
+#[test]
+fn placing_goes_on_where_it_was_when_files_come_go_and_are_used() {
+    let mut index = two_disks();
+    for ns in 0..200 {
+        let ino = index.insert_cold(Ino::ROOT, format!("{ns}").as_bytes(), file(0, ns * 10)).unwrap();
+        index.settle(ino);
+    }
+    let mut found = Vec::new();
+    for ns in 0..200 {
+        let ino = index.insert_cold(Ino::ROOT, format!("n{ns}").as_bytes(), file(0, ns * 10 + 5)).unwrap();
+        found.push((ns * 10 + 5, ino));
+    }
+    let (mut placing, mut round) = (Placing::default(), 0);
+    while index.place(DiskNo(0), &found, &mut placing, 7) {
+        // What the walk stands on, or has just placed, is used or goes.
+        let ino = index.find(Ino::ROOT, format!("{}", round * 3 % 200).as_bytes());
+        match (ino, round % 2) {
+            (Some(ino), 0) => index.touch(ino, 10_000 + round),
+            (Some(ino), _) => index.unlink(ino),
+            _ => {}
+        }
+        round += 1;
+        assert!(round < 10_000);
+    }
+    index.check_invariants().unwrap();
+    let times: Vec<i64> = index.coldest(DiskNo(0)).map(|ino| index.get(ino).unwrap().attr.atime_ns).collect();
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+#[test]
+fn a_sweep_meets_what_a_disk_should_hold() {
+    let mut index = two_disks();
+    let sub = index.insert(Ino::ROOT, b"sub", dir()).unwrap();
+    index.set_dir_disks(sub, 0b11);
+    let a = index.insert(sub, b"a", file(0, 1)).unwrap();
+    let b = index.insert(sub, b"b", file(1, 1)).unwrap();
+    let gone = index.insert(sub, b"gone", file(1, 1)).unwrap();
+    index.add_lookups(gone, 1);
+    index.unlink(gone);
+    for (disk, expected) in [(0, [sub, a]), (1, [sub, b])] {
+        let (mut met, mut next) = (Vec::new(), Some(0));
+        while let Some(from) = next {
+            next = index.sweep(DiskNo(disk), from, 2, &mut |ino, _| met.push(ino));
+        }
+        assert_eq!(met, expected);
     }
 }

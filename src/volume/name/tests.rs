@@ -183,10 +183,16 @@ fn engine_key() -> impl Strategy<Value = String> {
     ("[A-Za-z0-9]{1,12}(-SEP-[A-Za-z0-9.-]{1,20})?", "[0-9a-f]{64}", salt)
         .prop_map(|(model, hash, salt)| format!("{model}@0x0@0@{hash}{salt}"))
         .prop_filter("a key that is a temp name", |key| !is_temp_name(key.as_bytes()))
+        .prop_filter("a key that ends as llm-d's temp names do, `.kv_0`", |key| {
+            let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+            stem == key || !stem.strip_suffix('_').is_some_and(|stem| FINAL.iter().any(|end| stem.ends_with(end)))
+        })
 }
 
+const FINAL: [&str; 5] = [".data", ".bin", ".pt", ".kv", ".safetensors"];
+
 fn final_extension() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec![".data", ".bin", ".pt", ".kv", ".safetensors"])
+    prop::sample::select(FINAL.to_vec())
 }
 
 proptest! {

@@ -204,7 +204,7 @@ impl Ledger {
     pub fn failed(&mut self, ended: Clock, writing: &[FileId], removal: &mut Removal) {
         self.look(ended);
         let window = Window { from_ns: self.safe_ns, until_ns: self.latest_ns };
-        removal.add(window, &self.listed);
+        removal.add(window, &std::mem::take(&mut self.listed));
         removal.add(window, writing);
     }
 }

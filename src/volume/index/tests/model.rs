@@ -1,6 +1,7 @@
 //! A random walk: each operation is done to the index and to a plain model of it, then both are compared.
 
 use super::*;
+use crate::volume::index::probation::{SHARE_MAX, SHARE_MIN};
 use std::collections::HashMap;
 
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ enum Op {
     LastUse { who: usize, ns: i64 },
     DirDisks { who: usize, set: u64 },
     Sort { disk: u8 },
+    Promote { who: usize },
+    Evict { disk: u8 },
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -27,7 +30,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     let name = 0..12_u8;
     let kind = prop_oneof![3 => Just(Kind::File), 1 => Just(Kind::Dir)];
     prop_oneof![
-        6 => (who.clone(), name.clone(), kind, 0..3_u8, any::<bool>(), 0..100_i64).prop_map(
+        6 => (who.clone(), name.clone(), kind, 0..3_u8, any::<bool>(), prop_oneof![0..100_i64, 3_000_000_000..3_000_000_100_i64]).prop_map(
             |(parent, name, kind, disk, cold, atime)|
                 Op::Insert { parent, name, kind, disk, cold, atime }),
         4 => (who.clone(), who.clone(), name)
@@ -44,8 +47,10 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => (who.clone(), 0..3_u8).prop_map(|(who, disk)| Op::Disk { who, disk }),
         2 => who.clone().prop_map(|who| Op::Touch { who }),
         1 => (who.clone(), 0..300_i64).prop_map(|(who, ns)| Op::LastUse { who, ns }),
-        1 => (who, 0..8_u64).prop_map(|(who, set)| Op::DirDisks { who, set }),
+        1 => (who.clone(), 0..8_u64).prop_map(|(who, set)| Op::DirDisks { who, set }),
         1 => (0..3_u8).prop_map(|disk| Op::Sort { disk }),
+        2 => who.prop_map(|who| Op::Promote { who }),
+        3 => (0..3_u8).prop_map(|disk| Op::Evict { disk }),
     ]
 }
 
@@ -54,6 +59,7 @@ struct Node {
     entry: Entry,
     name: Vec<u8>,
     dir_disks: u64,
+    probation: bool,
 }
 
 /// A disk's LRU: vectors from the cold end.
@@ -94,6 +100,13 @@ struct Model {
     nodes: HashMap<Ino, Node>,
     by_name: BTreeMap<(Ino, Vec<u8>), Ino>,
     lru: Vec<ModelLru>,
+    /// Of each disk the files that were never used, if scans are kept apart.
+    probation: Vec<ModelLru>,
+    /// Whether they are.
+    apart: bool,
+    /// Evicted names, with the directory's slot: was it on probation?
+    ghosts: HashMap<(u32, Vec<u8>), bool>,
+    share_percent: f64,
     /// Every number ever given, in the order of insertion: what operations choose from.
     known: Vec<Ino>,
     clock: i64,
@@ -111,12 +124,17 @@ fn name(n: u8) -> Vec<u8> {
 }
 
 impl Model {
-    fn new(index: &Index) -> Self {
-        let root = Node { entry: index.get(Ino::ROOT).unwrap(), name: Vec::new(), dir_disks: 0 };
+    fn new(index: &Index, apart: bool) -> Self {
+        let root = index.get(Ino::ROOT).unwrap();
+        let root = Node { entry: root, name: Vec::new(), dir_disks: 0, probation: false };
         Self {
             nodes: HashMap::from([(Ino::ROOT, root)]),
             by_name: BTreeMap::new(),
             lru: vec![ModelLru::default(); 3],
+            probation: vec![ModelLru::default(); 3],
+            apart,
+            ghosts: HashMap::new(),
+            share_percent: SHARE_MIN,
             known: vec![Ino::ROOT],
             clock: 100,
         }
@@ -149,7 +167,9 @@ impl Model {
     fn unlink(&mut self, ino: Ino) {
         let node = self.nodes.get_mut(&ino).unwrap();
         self.by_name.remove(&(node.entry.parent, node.name.clone()));
-        self.lru[node.entry.disk.index()].remove(ino);
+        for lru in [&mut self.lru, &mut self.probation] {
+            lru[node.entry.disk.index()].remove(ino);
+        }
         node.entry.linked = false;
         node.entry.parent = ino;
         self.reap(ino);
@@ -191,9 +211,9 @@ impl Model {
         node.entry.attr.atime_ns = ns;
         let disk = node.entry.disk.index();
         if self.in_lru(ino) {
-            self.lru[disk].remove(ino);
+            self.lru_of(ino, disk).remove(ino);
             if warmest {
-                self.lru[disk].warm.push(ino);
+                self.lru_of(ino, disk).warm.push(ino);
             } else {
                 self.add_by_last_use(ino, disk);
             }
@@ -203,7 +223,45 @@ impl Model {
     fn add_by_last_use(&mut self, ino: Ino, disk: usize) {
         let nodes = &self.nodes;
         let at = |ino: Ino| nodes[&ino].entry.attr.atime_ns;
-        self.lru[disk].add_by_last_use(ino, at(ino), at);
+        let lrus = if nodes[&ino].probation { &mut self.probation } else { &mut self.lru };
+        lrus[disk].add_by_last_use(ino, at(ino), at);
+    }
+
+    fn lru_of(&mut self, ino: Ino, disk: usize) -> &mut ModelLru {
+        let lrus = if self.nodes[&ino].probation { &mut self.probation } else { &mut self.lru };
+        &mut lrus[disk]
+    }
+
+    /// The order of eviction: probation first if it is over its share of the files or of the bytes.
+    fn coldest(&self, disk: usize) -> Vec<Ino> {
+        let files = |of: &[Ino]| of.len() as f64;
+        let bytes = |of: &[Ino]| of.iter().map(|i| self.nodes[i].entry.attr.blocks_512).sum::<u64>() as f64;
+        let (main, probation) = (self.lru[disk].all(), self.probation[disk].all());
+        let on_disk = |n: &&Node| n.entry.disk.index() == disk && n.entry.kind == Kind::File;
+        let open = self.nodes.values().filter(on_disk).filter(|n| !n.entry.linked && n.entry.pinned);
+        let open: u64 = open.map(|n| n.entry.attr.blocks_512).sum();
+        let (all, share) = ([&main[..], &probation].concat(), self.share_percent / 100.0);
+        let over = files(&probation) > files(&all) * share || bytes(&probation) > (bytes(&all) + open as f64) * share;
+        if self.apart && over { [&probation[..], &main].concat() } else { all }
+    }
+
+    fn promote(&mut self, ino: Ino) {
+        let in_lru = self.in_lru(ino);
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        let disk = node.entry.disk.index();
+        if std::mem::take(&mut node.probation) && in_lru {
+            self.probation[disk].remove(ino);
+            self.lru[disk].warm.push(ino);
+        }
+    }
+
+    /// Whether a file that takes this name starts on probation.
+    fn starts_on_probation(&mut self, parent: Ino, name: &[u8]) -> bool {
+        let Some(unused) = self.ghosts.remove(&(parent.0 as u32, name.to_vec())) else { return self.apart };
+        let step = 100.0 / self.by_name.len().max(1) as f64;
+        let moved = self.share_percent + if unused { step } else { -step };
+        self.share_percent = moved.clamp(SHARE_MIN, SHARE_MAX);
+        false
     }
 }
 
@@ -237,9 +295,17 @@ fn insert(index: &mut Index, model: &mut Model, op: &Op) {
     assert!(!model.known.contains(&ino), "a number is never given twice");
     let dir_disks = if kind == Kind::Dir { 1 << disk } else { 0 };
     model.known.push(ino);
-    model.nodes.insert(ino, Node { entry, name: name.clone(), dir_disks });
-    model.place(ino, parent, name);
-    let lru = &mut model.lru[usize::from(disk)];
+    model.nodes.insert(ino, Node { entry, name: name.clone(), dir_disks, probation: false });
+    model.place(ino, parent, name.clone());
+    let probation = match (kind, cold) {
+        (Kind::Dir, _) => false,
+        // The time of the last write is 0 in this test.
+        (_, true) => model.apart && atime <= 2_000_000_000,
+        (_, false) => model.starts_on_probation(parent, &name),
+    };
+    model.nodes.get_mut(&ino).unwrap().probation = probation;
+    assert_eq!(index.is_on_probation(ino), probation);
+    let lru = model.lru_of(ino, usize::from(disk));
     match (kind, cold) {
         (Kind::Dir, _) => {}
         (_, true) => lru.unordered.insert(0, ino),
@@ -254,12 +320,27 @@ fn rename(index: &mut Index, model: &mut Model, who: Ino, parent: Ino, name: Vec
     let Ok(replaced) = done else { return };
     let target = model.by_name.get(&(parent, name.clone())).copied().filter(|t| *t != who);
     assert_eq!(replaced, target);
+    let replaces_used = target.is_some_and(|target| !model.nodes[&target].probation);
     if let Some(target) = target {
         model.unlink(target);
     }
+    let renamed = (model.nodes[&who].entry.parent, &model.nodes[&who].name) != (parent, &name);
     let node = &model.nodes[&who];
     model.by_name.remove(&(node.entry.parent, node.name.clone()));
-    model.place(who, parent, name);
+    model.place(who, parent, name.clone());
+    if renamed && model.nodes[&who].probation && (!model.starts_on_probation(parent, &name) || replaces_used) {
+        model.promote(who);
+    }
+}
+
+fn evict(index: &mut Index, model: &mut Model, disk: u8) {
+    let Some(victim) = index.coldest(DiskNo(disk)).next() else { return };
+    let node = &model.nodes[&victim];
+    if model.apart {
+        model.ghosts.insert((node.entry.parent.0 as u32, node.name.clone()), node.probation);
+    }
+    index.evict(victim);
+    model.unlink(victim);
 }
 
 fn exchange(index: &mut Index, model: &mut Model, a: Ino, b: Ino) {
@@ -281,12 +362,17 @@ fn sort(index: &mut Index, model: &mut Model, disk: u8) {
         from = index.scanned(DiskNo(disk), at, 3, &mut found);
     }
     found.sort_unstable();
-    let lru = &mut model.lru[usize::from(disk)];
-    let mut scanned = [lru.ordered.clone(), lru.unordered.clone()].concat();
-    scanned.sort_unstable_by_key(|ino| (model.nodes[ino].entry.attr.atime_ns, *ino));
-    assert!(found.iter().map(|(_, ino)| *ino).eq(scanned.iter().copied()));
+    let mut all = Vec::new();
+    for lru in [&mut model.lru, &mut model.probation] {
+        let lru = &mut lru[usize::from(disk)];
+        let mut scanned = [lru.ordered.clone(), lru.unordered.clone()].concat();
+        scanned.sort_unstable_by_key(|ino| (model.nodes[ino].entry.attr.atime_ns, *ino));
+        all.extend(scanned.iter().map(|ino| (model.nodes[ino].entry.attr.atime_ns, *ino)));
+        (lru.ordered, lru.unordered) = (scanned, Vec::new());
+    }
+    all.sort_unstable();
+    assert_eq!(found, all);
     found.iter().for_each(|(_, ino)| index.settle(*ino));
-    (lru.ordered, lru.unordered) = (scanned, Vec::new());
 }
 
 fn apply(index: &mut Index, model: &mut Model, op: &Op) {
@@ -314,10 +400,15 @@ fn apply(index: &mut Index, model: &mut Model, op: &Op) {
             let Some(node) = model.nodes.get_mut(&who) else { return };
             let from = std::mem::replace(&mut node.entry.disk, DiskNo(disk)).index();
             if in_lru && from != usize::from(disk) {
-                model.lru[from].remove(who);
+                model.lru_of(who, from).remove(who);
                 model.add_by_last_use(who, usize::from(disk));
             }
         }
+        Op::Promote { who } => {
+            index.promote(model.choose(who));
+            model.promote(model.choose(who));
+        }
+        Op::Evict { disk } => evict(index, model, disk),
         Op::Touch { who } => {
             model.clock += 1;
             index.touch(model.choose(who), model.clock);
@@ -396,6 +487,7 @@ fn compare(index: &Index, model: &Model) {
     for ino in &model.known {
         let node = model.nodes.get(ino);
         assert_eq!(index.get(*ino), node.map(|n| n.entry), "{ino:?}");
+        assert_eq!(index.is_on_probation(*ino), node.is_some_and(|n| n.probation), "{ino:?}");
         let Some(node) = node else { continue };
         assert_eq!(name_of(index, *ino), node.name);
         assert_eq!(index.dir_disks(*ino), node.dir_disks);
@@ -417,8 +509,8 @@ fn compare(index: &Index, model: &Model) {
         assert_eq!(index.find(*parent, name), Some(*ino));
     }
     assert_eq!(index.len(), model.by_name.len());
-    for (n, lru) in (0..).zip(&model.lru) {
-        assert!(index.coldest(DiskNo(n)).eq(lru.all()), "the LRU of disk {n}");
+    for n in 0..3 {
+        assert!(index.coldest(DiskNo(n)).eq(model.coldest(usize::from(n))), "the LRU of disk {n}");
         let on = |e: &&Entry| e.kind == Kind::File && e.disk == DiskNo(n);
         let files = || model.nodes.values().map(|n| &n.entry).filter(on);
         let held = files().filter(|e| e.linked || e.pinned);
@@ -433,9 +525,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_index_does_what_the_model_does(ops in proptest::collection::vec(any_op(), 1..120)) {
+    fn the_index_does_what_the_model_does(
+        ops in proptest::collection::vec(any_op(), 1..120),
+        apart in any::<bool>(),
+    ) {
         let mut index = Index::new(3, Attr::default());
-        let mut model = Model::new(&index);
+        if apart {
+            index.keep_scans_apart();
+        }
+        let mut model = Model::new(&index, apart);
         for op in &ops {
             apply(&mut index, &mut model, op);
             compare(&index, &model);
