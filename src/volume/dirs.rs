@@ -124,6 +124,21 @@ impl Volume {
         Ok(())
     }
 
+    /// A disk says that a directory is not there: makes it again, and all above it. A copy can be lost to a rename that
+    /// stopped half-way, or to somebody behind our back.
+    pub(super) fn remake_dir(&self, no: DiskNo, dir: Ino) -> Result<()> {
+        let mut at = dir;
+        {
+            let mut shared = self.shared.lock();
+            while at != Ino::ROOT {
+                let set = shared.index.dir_disks(at) & !(1 << no.0);
+                shared.index.set_dir_disks(at, set);
+                at = shared.index.get(at).filter(|entry| entry.linked).ok_or(Error::NotFound)?.parent;
+            }
+        }
+        self.ensure_dir(no, dir)
+    }
+
     /// Removes a directory that is empty on every disk.
     ///
     /// # Errors

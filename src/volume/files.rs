@@ -97,7 +97,12 @@ impl Volume {
         self.ready_to_write(no)?;
         self.ensure_dir(no, parent)?;
         let path = self.path_of(parent, name).ok_or(Error::NotFound)?;
-        let fd = match disk.io.create(&path, owner.mode) {
+        let mut created = disk.io.create(&path, owner.mode);
+        if parent != Ino::ROOT && created.as_ref().is_err_and(is_gone) {
+            self.remake_dir(no, parent)?;
+            created = disk.io.create(&path, owner.mode);
+        }
+        let fd = match created {
             Ok(fd) => fd,
             Err(error) if is(&error, Errno::EXIST) => return self.found_in_the_way(no, place, &path),
             Err(error) => return Err(Error::disk(no, error)),

@@ -98,8 +98,10 @@ impl Volume {
             Err(error) if is_gone(&error) => {
                 if disk.io.stat(&old_path).is_err_and(|e| is_gone(&e)) {
                     self.forget_entry(source.ino);
+                    return Err(Error::NotFound);
                 }
-                return Err(Error::NotFound);
+                self.remake_dir(source.disk, to.0)?;
+                disk.io.rename(&old_path, &new_path, replace).map_err(|e| Error::disk(source.disk, e))?;
             }
             done => done.map_err(|e| Error::disk(source.disk, e))?,
         }

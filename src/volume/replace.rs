@@ -12,7 +12,7 @@ use super::attr::DiskNo;
 use super::disk::FoundKind;
 use super::files::lossy;
 use super::index::Entry;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_disk_trouble};
 
 impl Volume {
     /// Before a rename over a file on another disk: takes that file away if it is not older than the new one. Left
@@ -20,7 +20,7 @@ impl Volume {
     /// stayed; taken away before, a crash costs no more than the name. Returns whether it has gone.
     ///
     /// # Errors
-    /// What its disk said: both files are then where they were.
+    /// What its disk said when it refused the unlink: both files are then where they were.
     pub(super) fn remove_younger(&self, target: &Entry, path: &[u8], source: &Entry, from: &[u8]) -> Result<bool> {
         let birth = |no: DiskNo, path: &[u8]| -> Result<Option<i64>> {
             match self.disk(no)?.io.stat(path) {
@@ -29,7 +29,12 @@ impl Volume {
                 Err(error) => Err(Error::disk(no, error)),
             }
         };
-        let (Some(new), Some(old)) = (birth(source.disk, from)?, birth(target.disk, path)?) else {
+        let old = match birth(target.disk, path) {
+            // A disk in trouble must not stop a store: what it holds is a replaced copy, if it comes back.
+            Err(Error::Disk { error, .. }) if is_disk_trouble(&error) => return Ok(false),
+            old => old?,
+        };
+        let (Some(new), Some(old)) = (birth(source.disk, from)?, old) else {
             return Ok(false);
         };
         if old < new {

@@ -77,9 +77,9 @@ impl World {
         let starts = matches!(op, Op::Remount { .. } | Op::Kill { .. } | Op::CrashIn { .. });
         let sync_fails = self.troubled && matches!(op, Op::Remount { .. } | Op::SyncDisk { .. });
         let may_go = matches!(op, Op::AddDisk { .. } | Op::RemoveDisk { .. } | Op::PowerCut { .. })
-            || (starts && self.was_cut())
+            || (starts && self.may_remove_at_start())
             || self.may_remove()
-            || matches!(op, Op::Scan { .. } | Op::FinishScan if self.was_cut())
+            || matches!(op, Op::Scan { .. } | Op::FinishScan if self.may_remove_at_start())
             || sync_fails;
         let found = self.found();
         let unsure = self.troubled || matches!(op, Op::CrashIn { .. });
@@ -389,12 +389,9 @@ impl World {
             want.and_then(|()| if self.reference.must(path) == Node::Absent { Ok(()) } else { Err(Errno::EXIST) });
         let got = self.do_mkdir(path);
         self.expect(strict, &got, want)?;
-        match got {
-            Ok(()) => {
-                self.reference.put(path, Node::Dir);
-                self.must_be_on_disk(path)?;
-            }
-            Err(_) => {}
+        if got.is_ok() {
+            self.reference.put(path, Node::Dir);
+            self.must_be_on_disk(path)?;
         }
         if strict { Ok(()) } else { self.reread(&[path]) }
     }
@@ -408,9 +405,8 @@ impl World {
         });
         let got = self.do_rmdir(path);
         self.expect(strict, &got, want)?;
-        match got {
-            Ok(()) => self.reference.put(path, Node::Absent),
-            Err(_) => {}
+        if got.is_ok() {
+            self.reference.put(path, Node::Absent);
         }
         if strict { Ok(()) } else { self.reread(&[path]) }
     }

@@ -73,7 +73,7 @@ impl World {
     fn renamed(&mut self, from: &str, to: &str, nodes: &OnDisks) -> Outcome {
         let there = nodes.get(to).cloned().unwrap_or_default();
         let moved = self.reference.allowed(from).into_iter().filter(|node| *node != Node::Absent);
-        let Some(moved) = moved.filter(|node| there.contains(node)).last() else {
+        let Some(moved) = moved.filter(|node| there.contains(node)).max() else {
             return Err(format!("the answer is yes, and what was at {from:?} is not at {to:?}: {there:?}"));
         };
         if moved == Node::Dir && self.reference.must(from) == Node::Dir {

@@ -82,6 +82,13 @@ impl Reference {
         }
     }
 
+    /// Every file may have gone.
+    pub fn doubt_files(&mut self) {
+        for view in self.views.values_mut().filter(|view| matches!(view.must, Node::File(_))) {
+            view.may.insert(Node::Absent);
+        }
+    }
+
     pub fn id_of(&self, inode: u64) -> Option<Id> {
         self.by_inode.get(&inode).copied()
     }
@@ -240,8 +247,14 @@ impl Reference {
         let (retired, live): (Vec<Node>, Vec<Node>) = nodes.iter().partition(|node| self.is_retired(path, **node));
         let newest = live.iter().copied().max();
         if reading == Reading::HalfDone {
-            if nodes.contains(&old.must) || (nodes.is_empty() && old.must == Node::Absent) {
+            // A directory and a file of one name: one of them was made while the other's disk could not be asked.
+            let odd = live.iter().any(|node| *node != old.must);
+            if !odd && (nodes.contains(&old.must) || (nodes.is_empty() && old.must == Node::Absent)) {
                 return old;
+            }
+            if nodes.contains(&old.must) {
+                let may = old.may.iter().chain(&live).copied().filter(|node| *node != old.must).collect();
+                return View { must: old.must, may };
             }
             let mut may: BTreeSet<Node> = nodes.iter().copied().collect();
             may.extend([Node::Absent, old.must]);

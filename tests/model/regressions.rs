@@ -106,3 +106,25 @@ fn regression_a_file_that_is_being_written_on_a_disk_that_cannot_say_its_size_is
         run(1, &[store, more, fault, Close { slot: 0 }, Load { path: "k0.data" }]);
     }
 }
+
+#[test]
+fn regression_a_store_over_a_name_on_a_dead_disk_succeeds() {
+    let store = Store { key: "k1", len: 1 };
+    for disk in 0..2 {
+        run(2, &[store.clone(), FailAll { disk, error: Io }, store.clone(), Load { path: "k1.data" }]);
+    }
+}
+
+#[test]
+fn regression_a_directory_that_lost_a_copy_takes_new_files() {
+    for calls in 0..16 {
+        let rename = Box::new(Rename { from: "a", to: "b/s", mode: Replace });
+        let fault = FailIn { calls, count: 2, error: Io, op: rename };
+        let stores = [StoreUnreleased { key: "a/k0", len: 1 }, Store { key: "a/k1", len: 1 }];
+        let mut ops = vec![Mkdir { path: "a" }, Mkdir { path: "b" }];
+        ops.extend(stores.clone());
+        ops.push(fault);
+        ops.extend(stores);
+        run(3, &ops);
+    }
+}

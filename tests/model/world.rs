@@ -58,6 +58,8 @@ pub struct World {
     /// Faults could hit the operation that runs.
     pub troubled: bool,
     stored: u64,
+    /// Files that were not durable when power went, or when a sync failed, are removed by this mount or a later one.
+    files_may_go: bool,
     /// The boot that this is.
     boot: u128,
     _temp: tempfile::TempDir,
@@ -83,6 +85,7 @@ impl World {
             sizes_in_doubt: BTreeSet::new(),
             troubled: false,
             stored: 0,
+            files_may_go: false,
             boot: 1,
             _temp: temp,
         };
@@ -153,7 +156,7 @@ impl World {
         }
         let reading = match self.clean {
             true => Reading::CleanStart,
-            false if self.boot > 1 => Reading::AfterCut,
+            false if self.files_may_go => Reading::AfterCut,
             false => Reading::UncleanStart,
         };
         self.read_disks(reading)
@@ -171,6 +174,8 @@ impl World {
                 self.fs().close(open.handle);
             }
             self.fs().volume().flush_recency(true, None);
+            // The sync at the end may fail.
+            self.files_may_go |= self.is_troubled();
             (0..self.present.len()).for_each(|no| self.fs().volume().close_record(DiskNo(no as u8)));
         } else {
             // What a killed daemon would still do at its end must not reach a disk.
@@ -193,8 +198,12 @@ impl World {
     }
 
     pub fn sync_disk(&mut self, disk: usize) {
-        if let Some(no) = self.position(disk) {
-            self.fs().volume().sync_disk(no);
+        let Some(no) = self.position(disk) else {
+            return;
+        };
+        if !self.fs().volume().sync_disk(no) && self.troubled {
+            self.files_may_go = true;
+            self.reference.doubt_files();
         }
     }
 
@@ -210,6 +219,7 @@ impl World {
             }
         }
         self.boot += 1;
+        self.files_may_go = true;
         self.mount(scan)
     }
 
@@ -224,14 +234,14 @@ impl World {
         self.mount(true)
     }
 
-    /// Whether files that were not durable at a power cut may go now.
+    /// Whether files that were not durable may go now: a scan or a probe has met them.
     pub fn may_remove(&self) -> bool {
-        self.boot > 1 && self.fs().volume().is_recovering()
+        self.files_may_go && self.fs().volume().is_recovering()
     }
 
-    /// Whether there has been a power cut.
-    pub fn was_cut(&self) -> bool {
-        self.boot > 1
+    /// Whether files that were not durable may go at a start.
+    pub fn may_remove_at_start(&self) -> bool {
+        self.files_may_go
     }
 
     pub fn heal(&mut self) {
