@@ -74,8 +74,8 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     let ended = events.clone();
     spawn("session", move || drop(ended.send(Event::SessionEnded(mounted.run()))))?;
     spawn_recovery(&fs)?;
+    spawn_evictors(&volume, config.options.read_only)?;
     if !config.options.read_only {
-        spawn_evictors(&volume)?;
         spawn_recency(&volume, config.options.atime_interval)?;
         records::keep(&volume, config.options.sync_interval)?;
     }
@@ -160,6 +160,7 @@ fn open_volume(
         io_timeout: deadline(config.options.io_timeout),
         // A mount that only reads removes nothing, orphans neither.
         temp_ttl: if config.options.read_only { Duration::ZERO } else { config.options.temp_ttl },
+        grace: config.options.entry_ttl.saturating_add(config.options.grace),
         high_percent: config.options.high,
         low_percent: config.options.low,
         eviction: config.options.eviction,
@@ -268,15 +269,19 @@ fn spawn_recovery(fs: &Arc<CacheFs>) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// A thread a disk, so that a slow disk holds up the eviction of no other.
-fn spawn_evictors(volume: &Arc<Volume>) -> Result<(), SetupError> {
-    for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
+/// A thread a disk, so that a slow disk holds up the eviction of no other. A mount that only reads just looks how much room
+/// there is.
+fn spawn_evictors(volume: &Arc<Volume>, read_only: bool) -> Result<(), SetupError> {
+    for (no, _) in volume.numbered() {
         let volume = Arc::clone(volume);
         spawn(&format!("evict-{}", no.0), move || {
             loop {
                 volume.wait_for_work(no);
-                let gone = volume.evict_pass(no);
-                log::debug!("disk {}: {gone} files evicted", no.0);
+                if read_only {
+                    volume.refresh_room(no);
+                } else {
+                    volume.evict_pass(no);
+                }
             }
         })?;
     }
