@@ -3,6 +3,7 @@
 //! Called by `main`. One file a command; what they say goes through `out`, so that a closed pipe is no failure.
 //! Exit codes: 0, 1 failed, 2 usage, 32 mount failed. No locks.
 
+mod evict;
 mod holders;
 mod init;
 mod mount;
@@ -53,6 +54,10 @@ enum Command {
     ///
     /// Waits for the end and says what was found. For root and for the user of the daemon.
     Rescan(RescanArgs),
+    /// Free bytes at once by unlinking the files that were used longest ago
+    ///
+    /// Each disk gives its share. For root and for the user of the daemon.
+    Evict(EvictArgs),
     /// Print the version
     Version,
 }
@@ -113,6 +118,14 @@ struct RescanArgs {
 }
 
 #[derive(Debug, Args)]
+struct EvictArgs {
+    /// Where the volume is mounted
+    mountpoint: PathBuf,
+    /// Bytes to free: an integer with K, M, G or T
+    size: String,
+}
+
+#[derive(Debug, Args)]
 struct WhereArgs {
     /// Where the volume is mounted
     mountpoint: PathBuf,
@@ -150,6 +163,7 @@ fn carry_out(command: Command) -> Result<(), SetupError> {
         Command::Status(args) => status::run(&args),
         Command::Where(args) => whereis::run(&args),
         Command::Rescan(args) => rescan::run(&args),
+        Command::Evict(args) => evict::run(&args),
         Command::Version => out::print(&format!("kvspan {}\n", env!("CARGO_PKG_VERSION"))),
     }
 }

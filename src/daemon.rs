@@ -58,6 +58,7 @@ enum Event {
 pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     // Modes arrive with the client's umask applied.
     rustix::process::umask(rustix::fs::Mode::empty());
+    raise_open_files_limit();
     start_log(&config, &ready)?;
     let (on_evicted, evicted) = notifier::queue();
     let (volume, missing, locks) = open_volume(&config, &ready, on_evicted)?;
@@ -73,14 +74,13 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     let ended = events.clone();
     spawn("session", move || drop(ended.send(Event::SessionEnded(mounted.run()))))?;
     spawn_recovery(&fs)?;
+    spawn_evictors(&volume, config.options.read_only)?;
     if !config.options.read_only {
-        spawn_evictors(&volume)?;
         spawn_recency(&volume, config.options.atime_interval)?;
         records::keep(&volume, config.options.sync_interval)?;
     }
     upkeep::spawn_removed(&volume, config.options.read_only)?;
-    // Who evicts on request goes here.
-    let operator = Operator::new(&fs, config.options.read_only, None);
+    let operator = Operator::new(&fs, config.options.read_only);
     upkeep::spawn_upkeep(&operator, config.options.rescan_interval)?;
     let socket = upkeep::spawn_control(&config, &operator)?;
     wait_until_it_answers(&config)?;
@@ -100,6 +100,16 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     log::info!("unmounted {}", config.mountpoint.display());
     drop(locks);
     end
+}
+
+/// Each file that a client has open or mapped is one of ours: as many as the system lets us have.
+fn raise_open_files_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        log::warn!("the limit on open files cannot be raised: {error}");
+    }
 }
 
 /// Sends messages where `log` says. `RUST_LOG` overrides the level; fuser's own debug level shows every request.
@@ -150,6 +160,7 @@ fn open_volume(
         io_timeout: deadline(config.options.io_timeout),
         // A mount that only reads removes nothing, orphans neither.
         temp_ttl: if config.options.read_only { Duration::ZERO } else { config.options.temp_ttl },
+        grace: config.options.entry_ttl.saturating_add(config.options.grace),
         high_percent: config.options.high,
         low_percent: config.options.low,
         eviction: config.options.eviction,
@@ -258,15 +269,19 @@ fn spawn_recovery(fs: &Arc<CacheFs>) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// A thread a disk, so that a slow disk holds up the eviction of no other.
-fn spawn_evictors(volume: &Arc<Volume>) -> Result<(), SetupError> {
-    for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
+/// A thread a disk, so that a slow disk holds up the eviction of no other. A mount that only reads just looks how much room
+/// there is.
+fn spawn_evictors(volume: &Arc<Volume>, read_only: bool) -> Result<(), SetupError> {
+    for (no, _) in volume.numbered() {
         let volume = Arc::clone(volume);
         spawn(&format!("evict-{}", no.0), move || {
             loop {
                 volume.wait_for_work(no);
-                let gone = volume.evict_pass(no);
-                log::debug!("disk {}: {gone} files evicted", no.0);
+                if read_only {
+                    volume.refresh_room(no);
+                } else {
+                    volume.evict_pass(no);
+                }
             }
         })?;
     }

@@ -49,6 +49,7 @@ mod replace;
 pub mod report;
 pub mod rescan;
 pub mod room;
+mod settle;
 pub mod shadows;
 
 /// What a file system of the volume's size needs to know of itself besides its disks.
@@ -61,6 +62,8 @@ pub struct VolumeSettings {
     pub io_timeout: Duration,
     /// A younger temp file is never a victim; 0: no temp file is.
     pub temp_ttl: Duration,
+    /// A name used within this time is no victim while a colder one is there: the kernel may have answered for it since.
+    pub grace: Duration,
     /// Eviction begins above this share of a disk's bound.
     pub high_percent: f64,
     /// It ends below this one.
@@ -99,6 +102,8 @@ struct Shared {
     unsettled: HashSet<Ino>,
     /// Files whose last use the disk does not know.
     recent: Vec<Ino>,
+    /// Files that were written since the last sync, whose room may still change.
+    unmeasured: Vec<Ino>,
 }
 
 /// One inode that has handles.
@@ -171,6 +176,7 @@ impl Volume {
             sizes: ObjectSizes::default(),
             unsettled: HashSet::new(),
             recent: Vec::new(),
+            unmeasured: Vec::new(),
         };
         Ok(Volume {
             names: NameLocks::new(settings.io_timeout),
@@ -210,12 +216,21 @@ impl Volume {
         self.placement.owner(&PlacementKey::of(name))
     }
 
-    /// The disk that placement picks for an entry's name.
+    /// Whether a file of this name lies elsewhere than on its owner. With `most-free` a name has no owner, and none is away.
+    fn is_away(&self, name: &[u8], no: DiskNo) -> bool {
+        self.settings.policy == PlacementPolicy::Rendezvous && self.owner(name) != Some(no)
+    }
+
+    /// The disk that placement picks for an entry's name; with `most-free` the one that it lies on.
     ///
     /// # Errors
     /// [`Error::Stale`] when the entry has gone.
     pub fn owner_of(&self, ino: Ino) -> Result<&Disk> {
         let (_, name) = self.entry_name(ino)?;
+        if self.settings.policy == PlacementPolicy::MostFree {
+            let entry = self.shared.lock().index.get(ino).ok_or(Error::Stale)?;
+            return self.disk(entry.disk);
+        }
         self.disk(self.owner(&name).ok_or(Error::NoDisk)?)
     }
 
@@ -313,18 +328,18 @@ impl Volume {
         shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino))
     }
 
-    fn numbered(&self) -> impl Iterator<Item = (DiskNo, &Disk)> {
+    /// All disks with their numbers.
+    pub fn numbered(&self) -> impl Iterator<Item = (DiskNo, &Disk)> {
         (0u8..).map(DiskNo).zip(&self.disks)
     }
 
     /// The disks in the order in which a new file with this name tries them.
     fn rank(&self, name: EntryName<'_>) -> Vec<DiskNo> {
         if self.settings.policy == PlacementPolicy::MostFree {
-            let mut by_room: Vec<DiskNo> = self.numbered().map(|(no, _)| no).collect();
-            by_room.sort_by_key(|no| {
-                std::cmp::Reverse(self.disks.get(no.index()).map_or(0, |disk| disk.space().available_bytes))
-            });
-            return by_room;
+            let room = |(no, disk): (DiskNo, &Disk)| (disk.bound_bytes().saturating_sub(self.used_bytes(no)), no);
+            let mut by_room: Vec<(u64, DiskNo)> = self.numbered().map(room).collect();
+            by_room.sort_by_key(|(room, _)| std::cmp::Reverse(*room));
+            return by_room.into_iter().map(|(_, no)| no).collect();
         }
         self.placement.rank(&PlacementKey::of(name.as_bytes())).to_vec()
     }

@@ -179,7 +179,7 @@ fn help_and_version() {
         let printed = kvspan(args);
         assert_eq!((printed.code, printed.out.as_str()), (0, version));
     }
-    for command in ["init", "mount", "umount", "status", "where", "rescan", "version"] {
+    for command in ["init", "mount", "umount", "status", "where", "rescan", "evict", "version"] {
         let help = kvspan(&[command, "--help"]);
         assert_eq!(help.code, 0);
         assert!(help.out.contains(&format!("Usage: kvspan {command}")), "{}", help.out);

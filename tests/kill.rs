@@ -4,6 +4,9 @@
 #[path = "mount/bytes.rs"]
 #[allow(dead_code, reason = "the mount suite uses all of it")]
 mod bytes;
+#[path = "common/loops.rs"]
+#[allow(dead_code, reason = "other suites use all of it")]
+mod loops;
 #[path = "mount/rig.rs"]
 #[allow(dead_code, unused_imports, unused_macros, reason = "the mount suite uses all of it")]
 mod rig;
@@ -156,6 +159,95 @@ fn the_hot_set_of_before_a_kill_survives_the_eviction_after_it() {
     rig.umount();
 }
 
+/// The kernel believes a name for `entry_ttl`; what is evicted meanwhile is a miss for whoever asks or opens.
+fn a_name_that_the_kernel_believes_is_a_miss_once_it_is_evicted() {
+    let mut rig = Rig::new(2);
+    rig.mount("limit=16M,entry_ttl=1h,negative_ttl=1h");
+    let stored = |n: u32| rig.path(format!("k{n}.data"));
+    for n in 0..200 {
+        fs::write(stored(n), vec![1; 256 << 10]).expect("a store");
+        fs::metadata(stored(n)).expect("a name that the kernel believes from now on");
+    }
+    run::wait_until("the evictors are done", || {
+        rig.status()["used_bytes"].as_u64().is_some_and(|used| used <= 2 * LIMIT)
+    });
+    run::wait_until("what the kernel finds is what there is", || {
+        let listed: BTreeSet<String> = names_below(&rig.mountpoint()).into_iter().map(|(name, _)| name).collect();
+        (0..200).all(|n| fs::metadata(stored(n)).is_ok() == listed.contains(&format!("k{n}.data")))
+    });
+    let evicted = (0..200).find(|n| fs::metadata(stored(*n)).is_err()).expect("something was evicted");
+    assert!(fs::read(stored(evicted)).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound));
+    let exclusive = fs::File::options().write(true).create_new(true).open(stored(evicted));
+    exclusive.expect("a name that was evicted can be made anew");
+    rig.umount();
+}
+
+/// A thread of the killed daemon is stuck in a frozen disk, so its connection lives and every stat of the mount hangs.
+fn a_mount_point_that_hangs_does_not_stop_the_next_mount() {
+    let frozen = loops::LoopDisk::ext4("64M", &[]);
+    let mut rig = Rig::bare();
+    rig.use_disks(&[frozen.path()]);
+    rig.mount("");
+    fs::write(rig.path("before.data"), b"x").expect("a store");
+    run::run(Command::new("fsfreeze").arg("-f").arg(frozen.path())).ok();
+    let thaw = Thaw(frozen.path());
+    let stuck = rig.path("stuck.tmp");
+    let writer = std::thread::spawn(move || drop(fs::write(stuck, b"x")));
+    let pid = rig.pid();
+    let is_stuck = |pid: u32| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        tasks.into_iter().any(|task| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('D'))
+        })
+    };
+    run::wait_until("a thread of the daemon is inside the frozen disk", || is_stuck(pid));
+    rig.signal(Signal::KILL);
+    // Another volume on the same mount point: the disks of the first are locked until its last thread has ended.
+    let healthy = rig.outside("healthy");
+    rig.disks.clear();
+    rig.use_disks(&[healthy]);
+    let mut command = rig.mount_command("");
+    run::run(&mut command).ok();
+    fs::write(rig.path("after.data"), b"y").expect("the next mount answers");
+    drop(thaw);
+    writer.join().expect("the writer has its answer");
+    rig.take_daemon();
+    rig.umount();
+}
+
+/// Thaws a file system, also when the test fails.
+struct Thaw(PathBuf);
+
+impl Drop for Thaw {
+    fn drop(&mut self) {
+        let _ = Command::new("fsfreeze").arg("-u").arg(&self.0).status();
+    }
+}
+
+/// `init` is killed at the n-th of each call that changes a directory; what is there then is no label, or a whole one.
+fn an_init_that_is_killed_in_the_middle_leaves_no_half_label() {
+    for call in ["mkdirat", "mkdir", "openat,openat2", "write", "fsync", "renameat,renameat2,rename"] {
+        for at in 1..=4 {
+            let dir = tempfile::tempdir().expect("a directory");
+            let disk = dir.path().join("disk");
+            fs::create_dir(&disk).expect("a directory");
+            fs::write(disk.join("kept.data"), b"x").expect("a file");
+            let inject = format!("inject={call}:signal=SIGKILL:when={at}");
+            let mut killed = Command::new("strace");
+            killed.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
+            run::run(killed.arg(rig::KVSPAN).arg("init").arg(&disk));
+            let label = fs::read_to_string(disk.join(".kvspan/label.json"));
+            if let Ok(label) = label {
+                let label: serde_json::Value = serde_json::from_str(&label).expect("a whole label");
+                assert_eq!(label["format"], 1, "{call} {at}");
+            }
+            rig::kvspan("init", &[&disk]).ok();
+            assert_eq!(fs::read(disk.join("kept.data")).expect("it stays"), b"x");
+        }
+    }
+}
+
 fn an_idle_daemon_sleeps() {
     let mut rig = Rig::new(2);
     rig.mount("limit=16M");
@@ -179,5 +271,8 @@ fn an_idle_daemon_sleeps() {
 rig::on_a_mount![
     killed_at_any_moment_nothing_wrong_is_loaded_and_the_limit_holds,
     the_hot_set_of_before_a_kill_survives_the_eviction_after_it,
+    a_name_that_the_kernel_believes_is_a_miss_once_it_is_evicted,
+    a_mount_point_that_hangs_does_not_stop_the_next_mount,
+    an_init_that_is_killed_in_the_middle_leaves_no_half_label,
     an_idle_daemon_sleeps,
 ];

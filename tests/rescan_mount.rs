@@ -163,3 +163,25 @@ fn a_name_unlinked_while_a_disk_is_missing_stays_gone_when_the_daemon_was_killed
     let has_list = |disk: &PathBuf| disk.join(".kvspan/removed").exists();
     mount.wait_until("all disks know all", || !mount.disks.iter().any(has_list));
 }
+
+#[test]
+fn evict_frees_what_was_used_longest_ago_and_the_kernel_forgets_it_at_once() {
+    let mount = Mount::new("");
+    for n in 0..40 {
+        fs::write(mount.mountpoint.join(format!("k{n}.data")), vec![1; 64 << 10]).expect("a store");
+    }
+    fs::read(mount.mountpoint.join("k0.data")).expect("a load");
+    let mut command = kvspan(&mount.control);
+    let said = command.arg("evict").arg(&mount.mountpoint).arg("1M").output().expect("evict");
+    assert!(said.status.success(), "{said:?}");
+    let text = String::from_utf8(said.stdout).expect("text");
+    let files: u64 = text.split(' ').next().and_then(|n| n.parse().ok()).expect("a count");
+    assert!((16..=18).contains(&files), "{text}");
+    let left = fs::read_dir(&mount.mountpoint).expect("a listing").count() as u64;
+    assert_eq!(left, 40 - files);
+    assert!(fs::metadata(mount.mountpoint.join("k0.data")).is_ok(), "the one that was used last");
+    // The kernel was told, though it believed these names for entry_ttl; it may take the notifier a moment.
+    mount.wait_until("evicted names are misses", || {
+        (0..40).filter(|n| fs::metadata(mount.mountpoint.join(format!("k{n}.data"))).is_ok()).count() as u64 == left
+    });
+}

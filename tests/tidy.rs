@@ -2,20 +2,28 @@
 //! how long a function and a file may be, what must not be committed. Every rule is a function from a
 //! file to its findings, and every rule has a test that plants what it must find.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[path = "tidy/source.rs"]
 mod source;
 
-use source::{Source, attributes, functions, line_of, macro_calls, places_of, reaches, reaches_up, words};
+use source::{Source, attributes, functions, line_of, macro_calls, places_of, reaches, reaches_up, tests, words};
 
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Modules of `src/volume` that are pure: no I/O, no locks.
 const PURE: [&str; 7] = ["name", "placement", "index", "capacity", "attr", "record/rule", "record/format"];
+
+/// Suites whose every test shows a promise of docs/SEMANTICS.md; `*` stands for any ending.
+const PROMISED: [&str; 10] =
+    ["core", "eviction*", "recovery", "record", "power", "kill", "faults_room", "mount", "rescan_mount", "counts"];
+/// Macros that make tests of the names that they list (tests/mount/rig.rs).
+const TEST_MACROS: [&str; 2] = ["on_a_mount", "in_both_io_modes"];
+/// What follows this heading promises nothing.
+const NOT_PROMISED: &str = "## Not promised";
 
 type Rule = fn(&Source) -> Vec<String>;
 
@@ -180,13 +188,65 @@ fn test_references(markdown: &str) -> Vec<(usize, &str)> {
     references
 }
 
-/// References of a document to functions that do not exist.
+/// The tests of each suite: those of `tests/SUITE.rs` and of the files below `tests/SUITE/`.
+fn tests_of_suites(sources: &[Source]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut suites: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for file in sources {
+        let Some(below) = file.path.strip_prefix("tests/") else { continue };
+        let suite = below.split('/').next().unwrap_or(below).trim_end_matches(".rs");
+        suites.entry(suite).or_default().extend(tests(&file.code, &TEST_MACROS));
+    }
+    suites
+}
+
+/// References of a document to tests that do not exist.
 fn dangling_references(markdown: &str, sources: &[Source]) -> Vec<String> {
     let names: BTreeSet<&str> =
         sources.iter().flat_map(|file| functions(&file.code)).map(|function| function.name).collect();
-    let name_of = |reference: &str| reference.rsplit("::").next().unwrap_or_default().to_owned();
-    let dangling = test_references(markdown).into_iter().filter(|(_, found)| !names.contains(&*name_of(found)));
+    let suites = tests_of_suites(sources);
+    let exists = |reference: &str| {
+        let parts: Vec<&str> = reference.split("::").collect();
+        match parts[..] {
+            // Of a suite it must be a test; in a module of `src` a macro may have made it.
+            [suite, name] if suites.contains_key(suite) => suites[suite].contains(name),
+            [.., name] => names.contains(name),
+            [] => false,
+        }
+    };
+    let dangling = test_references(markdown).into_iter().filter(|(_, found)| !exists(found));
     dangling.map(|(line, reference)| format!("line {line}: there is no test `{reference}`")).collect()
+}
+
+/// Tests of the promised suites that a document does not name, or names twice.
+fn tests_without_a_promise(markdown: &str, sources: &[Source]) -> Vec<String> {
+    let references = test_references(markdown);
+    let is_promised = |suite: &str| {
+        PROMISED.iter().any(|name| name.strip_suffix('*').map_or(*name == suite, |start| suite.starts_with(start)))
+    };
+    let mut findings = Vec::new();
+    for (suite, names) in tests_of_suites(sources).into_iter().filter(|(suite, _)| is_promised(suite)) {
+        for name in names {
+            let reference = format!("{suite}::{name}");
+            match references.iter().filter(|(_, found)| *found == reference).count() {
+                0 => findings.push(format!("no promise names `{reference}`")),
+                1 => {}
+                times => findings.push(format!("`{reference}` is named {times} times")),
+            }
+        }
+    }
+    findings
+}
+
+/// Promises, the items of a document's lists, that name no test.
+fn promises_without_a_test(markdown: &str) -> Vec<String> {
+    let lines: Vec<&str> = markdown.lines().take_while(|line| !line.starts_with(NOT_PROMISED)).collect();
+    let promise = |at: usize| {
+        let more = lines[at + 1..].iter().take_while(|line| line.starts_with("  "));
+        more.fold(lines[at].to_owned(), |item, line| item + "\n" + line)
+    };
+    let promises = (0..lines.len()).filter(|at| lines[*at].starts_with("- "));
+    let bare = promises.filter(|at| test_references(&promise(*at)).is_empty());
+    bare.map(|at| format!("line {}: a promise without a test", at + 1)).collect()
 }
 
 fn root() -> &'static Path {
@@ -269,9 +329,17 @@ fn no_file_holds_a_path_of_one_machine() {
 
 #[test]
 fn every_test_that_the_semantics_name_exists() {
-    let Some(markdown) = text_of("docs/SEMANTICS.md") else { return };
+    let markdown = text_of("docs/SEMANTICS.md").expect("docs/SEMANTICS.md is there");
     assert!(!test_references(&markdown).is_empty(), "docs/SEMANTICS.md ties no sentence to a test");
     assert_tidy("docs/SEMANTICS.md", &dangling_references(&markdown, &rust_sources()));
+}
+
+#[test]
+fn every_promise_has_a_test_and_every_test_a_promise() {
+    let markdown = text_of("docs/SEMANTICS.md").expect("docs/SEMANTICS.md is there");
+    let mut findings = promises_without_a_test(&markdown);
+    findings.extend(tests_without_a_promise(&markdown, &rust_sources()));
+    assert_tidy("docs/SEMANTICS.md", &findings);
 }
 
 /// The lines at which `rule` finds something in `text`, if it is the file `path`.
@@ -410,6 +478,45 @@ fn planted_dangling_references_are_found() {
     let expected =
         ["line 3: there is no test `mount::nothing_is_lost`", "line 4: there is no test `mount::only_in_a_comment`"];
     assert_eq!(dangling, expected);
+}
+
+#[test]
+fn planted_promises_without_a_test_are_found() {
+    let markdown = "Text.\n- Kept\n  (`core::a`).\n- Bare,\n  in two lines.\n\n- Kept (`mount::b`).\n- `code` alone\n\
+                    ## Not promised, or not tested yet\n- Nothing\n";
+    let expected = ["line 4: a promise without a test", "line 8: a promise without a test"];
+    assert_eq!(promises_without_a_test(markdown), expected);
+}
+
+#[test]
+fn planted_tests_without_a_promise_are_found() {
+    let sources = [
+        Source::new(
+            "tests/core.rs",
+            "#[test]\nfn named() {}\n#[test]\n#[cfg(unix)]\nfn forgotten() {}\nfn helper() {}\n",
+        ),
+        Source::new("tests/eviction_later.rs", "#[test] fn forgotten_too() {}\n"),
+        Source::new("tests/mount.rs", "on_a_mount! { listed, twice, }\nfn listed() {}\n// #[test] fn comment() {}\n"),
+        Source::new("tests/mount/data.rs", "rig::in_both_io_modes![missed,];\n"),
+        Source::new(
+            "tests/mount/rig.rs",
+            "macro_rules! on_a_mount { ($($n:ident,)*) => { $( #[test] fn $n() {} )* } }\n\
+                                           macro_rules! in_both_io_modes { () => { on_a_mount!(@mode $name) } }\n",
+        ),
+        Source::new("tests/cli.rs", "#[test]\nfn of_another_suite() {}\n"),
+        Source::new("src/a.rs", "#[test]\nfn of_no_suite() {}\n"),
+    ];
+    let markdown =
+        "(`core::named`, `mount::listed`, `mount::twice`)\n(`mount::twice`, `core::helper`, `core::listed`)\n";
+    let expected = [
+        "no promise names `core::forgotten`",
+        "no promise names `eviction_later::forgotten_too`",
+        "no promise names `mount::missed`",
+        "`mount::twice` is named 2 times",
+    ];
+    assert_eq!(tests_without_a_promise(markdown, &sources), expected);
+    let dangling = ["line 2: there is no test `core::helper`", "line 2: there is no test `core::listed`"];
+    assert_eq!(dangling_references(markdown, &sources), dangling);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn failed(mountpoint: &Path, socket: &Path, error: io::Error) -> SetupError {
     }
 }
 
-fn misunderstood(mountpoint: &Path) -> SetupError {
+pub(super) fn misunderstood(mountpoint: &Path) -> SetupError {
     SetupError::Failed(format!(
         "the daemon of '{}' gave an answer that this kvspan does not know; use the version that mounted it",
         mountpoint.display()

@@ -29,21 +29,33 @@ const SHADOW_INTERVAL: Duration = Duration::from_secs(30);
 /// How often a rescan that is waited for says how far it is.
 const PROGRESS_TICK: Duration = Duration::from_millis(100);
 
-/// Makes room on request: how many bytes, and who is told the files so far.
-pub type EvictOnRequest = Box<dyn Fn(u64, &mut dyn FnMut(u64)) -> Result<Evicted, String> + Send + Sync>;
-
 /// Carries out what the commands ask for.
 pub struct Operator {
     fs: Arc<CacheFs>,
     read_only: bool,
     rescan: Mutex<()>,
-    evict: Option<EvictOnRequest>,
 }
 
 impl Operator {
-    /// `evict` is who answers `kvspan evict`; without one it is refused. `read_only`: nothing is removed.
-    pub fn new(fs: &Arc<CacheFs>, read_only: bool, evict: Option<EvictOnRequest>) -> Arc<Operator> {
-        Arc::new(Operator { fs: Arc::clone(fs), read_only, rescan: Mutex::new(()), evict })
+    /// `read_only`: nothing is removed.
+    pub fn new(fs: &Arc<CacheFs>, read_only: bool) -> Arc<Operator> {
+        Arc::new(Operator { fs: Arc::clone(fs), read_only, rescan: Mutex::new(()) })
+    }
+
+    /// Evicts from every disk its share of `bytes`, by what it holds.
+    fn evict_shares(&self, bytes: u64, progress: &mut dyn FnMut(u64)) -> Evicted {
+        let volume = self.fs.volume();
+        let before = volume.evictions();
+        let held: Vec<u64> = volume.numbered().map(|(no, _)| volume.used_bytes(no)).collect();
+        let all = held.iter().fold(0u64, |sum, held| sum.saturating_add(*held)).max(1);
+        let mut files = 0;
+        for ((no, _), held) in volume.numbered().zip(held) {
+            let share = u128::from(bytes.min(all)) * u128::from(held);
+            files += volume.evict_bytes(no, u64::try_from(share.div_ceil(u128::from(all))).unwrap_or(u64::MAX));
+            progress(files);
+        }
+        let after = volume.evictions();
+        Evicted { files, bytes: after.bytes.saturating_sub(before.bytes) }
     }
 
     fn remove_shadows(&self) -> ShadowReport {
@@ -98,10 +110,10 @@ impl Handler for Operator {
     }
 
     fn evict(&self, bytes: u64, progress: &mut dyn FnMut(u64)) -> Result<Evicted, String> {
-        match &self.evict {
-            Some(evict) => evict(bytes, progress),
-            None => Err("this daemon does not evict on request".to_string()),
+        if self.read_only {
+            return Err("the volume is mounted read-only".to_string());
         }
+        Ok(self.evict_shares(bytes, progress))
     }
 }
 

@@ -27,7 +27,7 @@ impl Volume {
         if kind == Kind::File && self.is_outdated(no, (parent, name), stat) {
             return false;
         }
-        let away = kind == Kind::File && self.owner(name.as_bytes()) != Some(no);
+        let away = kind == Kind::File && self.is_away(name.as_bytes(), no);
         let known = {
             let mut shared = self.shared.lock();
             match shared.index.find(parent, name.as_bytes()).and_then(|ino| shared.index.get(ino)) {

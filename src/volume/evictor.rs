@@ -12,7 +12,7 @@ use super::files::lossy;
 use super::index::Entry;
 use super::name::{self, EntryName};
 use super::room::Scope;
-use super::{Volume, now_ns};
+use super::{Shared, Volume, now_ns};
 use crate::error::{Error, Result};
 
 /// Victims that one create may unlink (DESIGN.md section 5).
@@ -125,8 +125,7 @@ impl Volume {
     }
 
     /// Whether the scan has shown nothing yet that could go: then "no victim" does not mean full.
-    pub(super) fn wait_for_first_batch(&self, no: DiskNo, at_most: Duration) -> bool {
-        let until = Instant::now() + at_most;
+    pub(super) fn wait_for_first_batch(&self, no: DiskNo, until: Instant) -> bool {
         while let Ok(disk) = self.disk(no)
             && !disk.is_scanned()
             && Instant::now() < until
@@ -211,7 +210,8 @@ impl Volume {
                 if self.may_go(&entry, &name, shared.writers_of(ino), now) {
                     // Unlinking a file that readers hold frees nothing until they let go: others first.
                     if !entry.pinned {
-                        return Some(Victim { entry, name });
+                        let victim = Victim { entry, name };
+                        return Some(self.colder_than_grace(&shared, no, &victim, now).unwrap_or(victim));
                     }
                     held_back.push(Victim { entry, name });
                     held_back.truncate(1);
@@ -223,6 +223,22 @@ impl Volume {
             }
         }
         held_back.pop()
+    }
+
+    /// A name that was used a moment ago may have been found again since, in an answer that the kernel gave by itself. It
+    /// stays while a colder file is there: on probation and in use are two lists, so the other one is looked at.
+    fn colder_than_grace(&self, shared: &Shared, no: DiskNo, victim: &Victim, now: i64) -> Option<Victim> {
+        let grace_ns = i64::try_from(self.settings.grace.as_nanos()).unwrap_or(i64::MAX);
+        let in_grace = |entry: &Entry| now.saturating_sub(entry.attr.atime_ns) < grace_ns;
+        if !in_grace(&victim.entry) {
+            return None;
+        }
+        shared.index.coldest_otherwise(no).take(LOOKED_AT_PER_HOLD).find_map(|ino| {
+            let entry = shared.index.get(ino).filter(|entry| !entry.pinned && !in_grace(entry))?;
+            let mut name = Vec::with_capacity(256);
+            shared.index.name(ino, &mut name);
+            self.may_go(&entry, &name, shared.writers_of(ino), now).then_some(Victim { entry, name })
+        })
     }
 
     /// Whether a file may be a victim: not open for writing, and not a temp file that may still be published.

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::Errno;
 
@@ -52,12 +53,13 @@ impl Volume {
         if let Some(entry) = self.find_or_probe(parent, name)? {
             return Ok(Created::Existing(entry.ino));
         }
-        let mut last = match self.create_with_room(self.first_choice(name)?, place, owner) {
+        let scan_patience = Instant::now() + self.settings.io_timeout;
+        let mut last = match self.create_with_room(self.first_choice(name)?, place, owner, scan_patience) {
             Err(error) if tries_next(&error) => error,
             done => return done,
         };
         for no in self.rank(name).into_iter().skip(1) {
-            match self.create_with_room(no, place, owner) {
+            match self.create_with_room(no, place, owner, scan_patience) {
                 Err(error) if tries_next(&error) => last = error,
                 done => return done,
             }
@@ -76,9 +78,16 @@ impl Volume {
         .ok_or(Error::NoDisk)
     }
 
-    /// Creates a file on one disk, if it has room or can make some.
-    fn create_with_room(&self, no: DiskNo, place: Place<'_>, owner: NewOwner) -> Result<Created> {
-        if !self.make_room(no) && !self.wait_for_first_batch(no, self.settings.io_timeout) {
+    /// Creates a file on one disk, if it has room or can make some. `scan_patience` is until when all disks together may
+    /// keep the caller waiting for a scan's first files.
+    fn create_with_room(
+        &self,
+        no: DiskNo,
+        place: Place<'_>,
+        owner: NewOwner,
+        scan_patience: Instant,
+    ) -> Result<Created> {
+        if !self.make_room(no) && !self.wait_for_first_batch(no, scan_patience) {
             return Err(Error::disk(no, Errno::NOSPC.into()));
         }
         match self.create_on(no, place, owner) {
@@ -115,7 +124,7 @@ impl Volume {
                 return Err(error);
             }
         };
-        let away = self.owner(name.as_bytes()) != Some(no);
+        let away = self.is_away(name.as_bytes(), no);
         let new = NewEntry { kind: Kind::File, disk: no, attr, writing: true, away };
         let fd = Arc::new(fd);
         let mut shared = self.shared.lock();
@@ -274,6 +283,9 @@ impl Volume {
             }
             if writers == 0 {
                 shared.index.set_writing(ino, false);
+            }
+            if was_writer {
+                shared.note_unmeasured([ino]);
             }
             if handles == 0 {
                 shared.index.set_pinned(ino, false);

@@ -188,6 +188,7 @@ impl Volume {
             return false;
         }
         disk.record.synced(&sync, now(), &writers);
+        self.settle_sizes(no);
         true
     }
 

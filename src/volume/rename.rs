@@ -116,7 +116,7 @@ impl Volume {
     /// The index follows a rename that the disk has done.
     pub(super) fn published(&self, from: Place<'_>, to: Place<'_>, source: &Entry) -> Result<()> {
         let now = now_ns();
-        let away = self.owner(to.1.as_bytes()) != Some(source.disk);
+        let away = self.is_away(to.1.as_bytes(), source.disk);
         let mut shared = self.shared.lock();
         shared.index.rename(source.ino, to.0, to.1.as_bytes()).map_err(|_| Error::Stale)?;
         shared.changed_dir(from.0, now);
@@ -144,7 +144,7 @@ impl Volume {
         let mut shared = self.shared.lock();
         shared.index.exchange(source.ino, target.ino).map_err(|_| Error::Stale)?;
         for (ino, name) in [(source.ino, to.1), (target.ino, from.1)] {
-            shared.index.set_away(ino, self.owner(name.as_bytes()) != Some(no));
+            shared.index.set_away(ino, self.is_away(name.as_bytes(), no));
         }
         shared.changed_dir(from.0, now);
         shared.changed_dir(to.0, now);

@@ -53,7 +53,7 @@ impl Volume {
             path: disk.path.to_string_lossy().into_owned(),
             state: DiskState::Online,
             size_bytes: disk.space().size_bytes,
-            used_bytes: shared.index.used_bytes(no),
+            used_bytes: super::room::used_of(disk, shared.index.used_bytes(no)),
             limit_bytes: capacity.disk(no).map_or(0, |bound| bound.bound_bytes),
             files: shared.index.files(no),
             away_files: shared.index.away_files(no),

@@ -223,7 +223,7 @@ impl Volume {
     }
 }
 
-fn used_of(disk: &Disk, indexed: u64) -> u64 {
+pub(super) fn used_of(disk: &Disk, indexed: u64) -> u64 {
     match disk.foreign_bytes() {
         Some(foreign) if !disk.is_scanned() => indexed.max(disk.space().used_bytes.saturating_sub(foreign)),
         _ => indexed,

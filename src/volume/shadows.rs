@@ -274,7 +274,7 @@ impl Volume {
             return Ok(false);
         }
         let io = &self.disk(winner.disk)?.io;
-        let away = self.owner(name.as_bytes()) != Some(no);
+        let away = self.is_away(name.as_bytes(), no);
         let shown = match io.stat(path) {
             Ok(stat) if stat.kind == FoundKind::File => stat,
             Ok(_) => return Ok(false),

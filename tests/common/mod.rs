@@ -111,6 +111,14 @@ impl Rig {
         rig
     }
 
+    /// A volume over directories with another placement policy.
+    pub fn placing(dirs: Vec<PathBuf>, policy: PlacementPolicy) -> Rig {
+        let limits = DiskLimits { limit: Amount::Percent(95.0), reserve: Amount::Percent(2.0) };
+        let disks = real_disks(&dirs, limits, |_, real| Box::new(real));
+        let settings = VolumeSettings { policy, ..settings() };
+        Rig::assemble(dirs, disks, settings).expect("a volume")
+    }
+
     fn with_limits(dirs: Vec<PathBuf>, limits: DiskLimits, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Rig {
         Rig::make(dirs, limits, (Duration::from_secs(3600), EvictionPolicy::Lru), wrap)
     }
@@ -132,33 +140,17 @@ impl Rig {
         (temp_ttl, eviction): (Duration, EvictionPolicy),
         wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>,
     ) -> Rig {
-        let disks = dirs.iter().enumerate().map(|(n, dir)| {
-            let root = std::fs::File::open(dir).expect("a disk's directory");
-            Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
-        });
-        Rig::assemble(dirs.clone(), disks.collect(), Duration::from_secs(5), (temp_ttl, eviction)).expect("a volume")
+        let disks = real_disks(&dirs, limits, wrap);
+        Rig::assemble(dirs, disks, VolumeSettings { temp_ttl, eviction, ..settings() }).expect("a volume")
     }
 
     /// A volume over disks that somebody else has made; `dirs` are theirs, in the same order.
     pub fn of(dirs: Vec<PathBuf>, disks: Vec<Disk>, io_timeout: Duration) -> Result<Rig> {
-        Rig::assemble(dirs, disks, io_timeout, (Duration::from_secs(3600), EvictionPolicy::Lru))
+        Rig::assemble(dirs, disks, VolumeSettings { io_timeout, ..settings() })
     }
 
-    fn assemble(
-        dirs: Vec<PathBuf>,
-        disks: Vec<Disk>,
-        io_timeout: Duration,
-        (temp_ttl, eviction): (Duration, EvictionPolicy),
-    ) -> Result<Rig> {
-        let settings = VolumeSettings {
-            id: Uuid::nil(),
-            policy: PlacementPolicy::Rendezvous,
-            io_timeout,
-            temp_ttl,
-            high_percent: 95.0,
-            low_percent: 90.0,
-            eviction,
-        };
+    fn assemble(dirs: Vec<PathBuf>, disks: Vec<Disk>, settings: VolumeSettings) -> Result<Rig> {
+        let temp_ttl = settings.temp_ttl;
         let volume = Volume::new(settings, disks, Box::new(|_| {}))?;
         let volume = Arc::new(volume);
         for n in 0..dirs.len() {
@@ -338,6 +330,27 @@ impl Rig {
     pub fn name_owned_by(&self, disk: usize, prefix: &str) -> String {
         (0..).map(|n| format!("{prefix}{n}")).find(|name| self.owner(name) == disk).expect("a name")
     }
+}
+
+fn settings() -> VolumeSettings {
+    VolumeSettings {
+        id: Uuid::nil(),
+        policy: PlacementPolicy::Rendezvous,
+        io_timeout: Duration::from_secs(5),
+        temp_ttl: Duration::from_secs(3600),
+        grace: Duration::from_secs(15),
+        high_percent: 95.0,
+        low_percent: 90.0,
+        eviction: EvictionPolicy::Lru,
+    }
+}
+
+fn real_disks(dirs: &[PathBuf], limits: DiskLimits, wrap: impl Fn(usize, RealDisk) -> Box<dyn DiskIo>) -> Vec<Disk> {
+    let disk = |(n, dir): (usize, &PathBuf)| {
+        let root = std::fs::File::open(dir).expect("a disk's directory");
+        Disk::new(disk_id(n), dir.clone(), wrap(n, RealDisk::new(root.into())), limits)
+    };
+    dirs.iter().enumerate().map(disk).collect()
 }
 
 impl Drop for Rig {

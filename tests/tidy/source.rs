@@ -220,6 +220,41 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
     places_of(code, "fn").into_iter().filter_map(function).collect()
 }
 
+/// The names of `code`'s tests: functions marked `#[test]`, and what is listed in a call of one of `macros`, which make
+/// such functions of names.
+pub fn tests<'a>(code: &'a str, macros: &[&str]) -> Vec<&'a str> {
+    let marked = attributes(code).into_iter().filter(|(_, text)| text.trim() == "test");
+    let mut names: Vec<&str> = marked.filter_map(|(at, _)| name_of_function(behind(code, at + 1))).collect();
+    for called in macros.iter().flat_map(|name| macro_calls(code, name).into_iter().map(|at| at + name.len())) {
+        let Some(list) = behind(code, called).strip_prefix('!').map(str::trim_start).and_then(block) else { continue };
+        // A macro that passes its own arguments on names nothing.
+        if !list.contains('$') {
+            names.extend(words(list).map(|(_, word)| word));
+        }
+    }
+    names
+}
+
+/// The name of the function behind the rest of an attribute and the attributes that follow it.
+fn name_of_function(mut code: &str) -> Option<&str> {
+    loop {
+        code = code[block(code)?.len()..].trim_start();
+        match code.strip_prefix('#') {
+            Some(rest) => code = rest.trim_start(),
+            None => break,
+        }
+    }
+    let rest = behind(code.strip_prefix("fn")?, 0);
+    words(rest).next().filter(|(at, _)| *at == 0).map(|(_, name)| name)
+}
+
+/// The block in brackets of any kind that `code` begins with.
+fn block(code: &str) -> Option<&str> {
+    let pairs = [(b'{', b'}'), (b'[', b']'), (b'(', b')')];
+    let (open, close) = pairs.into_iter().find(|(open, _)| code.as_bytes().first() == Some(open))?;
+    Some(&code[..length_of_block(code, open, close)?])
+}
+
 /// Where the `{` of a function's body is, seen from its name; none if it ends in `;`.
 fn start_of_body(code: &str) -> Option<usize> {
     let mut depth = 0usize;

@@ -61,9 +61,17 @@ impl Index {
     /// The disk's linked regular files from the cold end, pinned and unpublished ones included: first
     /// those on probation if they are over their share, else first the others.
     pub fn coldest(&self, disk: DiskNo) -> Coldest<'_> {
-        let of = self.disks.get(disk.index());
-        let lrus = of.map(|disk| [&disk.lru, &disk.probation]);
-        let lrus = if self.probation_is_over(disk) { lrus.map(|[main, probation]| [probation, main]) } else { lrus };
+        self.coldest_from(disk, self.probation_is_over(disk))
+    }
+
+    /// The same files, but first those that [`coldest`](Self::coldest) has last.
+    pub fn coldest_otherwise(&self, disk: DiskNo) -> Coldest<'_> {
+        self.coldest_from(disk, !self.probation_is_over(disk))
+    }
+
+    fn coldest_from(&self, disk: DiskNo, probation_first: bool) -> Coldest<'_> {
+        let lrus = self.disks.get(disk.index()).map(|disk| [&disk.lru, &disk.probation]);
+        let lrus = if probation_first { lrus.map(|[main, probation]| [probation, main]) } else { lrus };
         Coldest { slots: &self.slots, lrus, list: 0, next: NIL }
     }
 
