@@ -28,10 +28,12 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`] while its disk cannot say.
     pub(super) fn live(&self, entry: Entry) -> Result<Entry> {
-        let (fd, unsettled) = {
+        let (entry, fd, unsettled) = {
             let shared = self.shared.lock();
+            // Read again in one hold with the writers: the last of them may have gone since the caller looked.
+            let entry = shared.index.get(entry.ino).unwrap_or(entry);
             let writing = shared.open.get(&entry.ino).filter(|open| open.writers > 0);
-            (writing.map(|open| Arc::clone(&open.fd)), shared.unsettled.contains(&entry.ino))
+            (entry, writing.map(|open| Arc::clone(&open.fd)), shared.unsettled.contains(&entry.ino))
         };
         match fd.map(|fd| self.refresh(&entry, &fd)) {
             Some(Ok(attr)) => Ok(Entry { attr, ..entry }),

@@ -69,23 +69,29 @@ impl World {
             Op::FinishScan => self.finish_scan(self.troubled)?,
             client => self.apply_client(client)?,
         }
-        self.unharmed(|world| world.settle(op, &before))
+        self.unharmed(|world| {
+            // The daemon's thread does so as soon as there is something.
+            world.fs().volume().flush_removed();
+            world.settle(op, &before)
+        })
     }
 
     /// After an operation: nothing is lost, and all agree.
     fn settle(&mut self, op: &Op, before: &[(String, Id)]) -> Outcome {
         let starts = matches!(op, Op::Remount { .. } | Op::Kill { .. } | Op::CrashIn { .. });
-        let sync_fails = self.troubled && matches!(op, Op::Remount { .. } | Op::SyncDisk { .. });
+        let sync_fails = self.troubled && matches!(op, Op::Remount { .. } | Op::SyncDisk { .. } | Op::Rescan { .. });
         let may_go = matches!(op, Op::AddDisk { .. } | Op::RemoveDisk { .. } | Op::PowerCut { .. })
             || (starts && self.may_remove_at_start())
             || self.may_remove()
-            || matches!(op, Op::Scan { .. } | Op::FinishScan if self.may_remove_at_start())
+            || matches!(op, Op::Scan { .. } | Op::FinishScan | Op::Rescan { .. } if self.may_remove_at_start())
             || sync_fails;
         let found = self.found();
         let unsure = self.troubled || matches!(op, Op::CrashIn { .. });
         let nodes = self.on_disks(&found, unsure)?;
         let gone = |id: Id| !nodes.values().any(|nodes| nodes.contains(&Node::File(id)));
-        let lost = before.iter().find(|(path, id)| !may_lose(op, self.troubled, path) && gone(*id));
+        // A copy that was replaced is removed as soon as that is safe.
+        let lost = before.iter().filter(|(path, id)| !self.reference.is_retired(path, Node::File(*id)));
+        let lost = lost.into_iter().find(|(path, id)| !may_lose(op, self.troubled, path) && gone(*id));
         if let Some((path, id)) = lost.filter(|_| !may_go) {
             return Err(format!("file {id}, which was at {path:?}, is gone"));
         }
@@ -126,6 +132,11 @@ impl World {
                 self.fs().volume().flush_recency(true, None);
                 Ok(())
             }
+            Op::RemoveShadows => {
+                self.fs().volume().remove_shadows(&|| false);
+                Ok(())
+            }
+            Op::Rescan { disk } => self.rescan(*disk),
             other => Err(format!("{other:?} is no client's")),
         }
     }

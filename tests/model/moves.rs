@@ -28,6 +28,8 @@ impl World {
                 if self.disk_of(from, a) == self.disk_of(to, b) { Ok(()) } else { Err(Errno::INVAL) }
             }
             _ if mode == RenameMode::Exchange => Err(Errno::INVAL),
+            // The copy on the disk that is away could not follow.
+            (Node::Dir, _) if self.misses_a_disk() => Err(Errno::XDEV),
             (Node::Dir, Node::File(_)) => Err(Errno::NOTDIR),
             (Node::Dir, Node::Dir) if self.reference.has_children(to) => Err(Errno::NOTEMPTY),
             (Node::File(_), Node::Dir) => Err(Errno::ISDIR),

@@ -97,6 +97,12 @@ pub enum Op {
         bytes: u64,
     },
     FlushRecency,
+    /// What the daemon does in the background with second copies of a name.
+    RemoveShadows,
+    /// Looks at a disk again, without losing anything.
+    Rescan {
+        disk: usize,
+    },
     /// An orderly unmount and a mount; without `scan` the volume serves before the scan has begun.
     Remount {
         scan: bool,
@@ -238,6 +244,8 @@ fn client_op() -> impl Strategy<Value = Op> {
         2 => (select(&["", "a", "b", "a/s"][..]), 1..5_usize).prop_map(|(dir, batch)| Op::List { dir, batch }),
         1 => (0..DISKS, 0..20_000_u64).prop_map(|(disk, bytes)| Op::EvictTo { disk, bytes }),
         1 => Just(Op::FlushRecency),
+        1 => Just(Op::RemoveShadows),
+        1 => (0..DISKS).prop_map(|disk| Op::Rescan { disk }),
     ]
 }
 

@@ -54,12 +54,9 @@ pub struct Reference {
     by_inode: HashMap<u64, Id>,
     /// The file that was stored last under a path and not unlinked, also while its disk is away.
     live: BTreeMap<String, Id>,
-    /// Files on disks that are away.
-    pub away: BTreeSet<Id>,
     /// Files on disks that could not be asked about them during this operation.
     pub unreadable: BTreeSet<Id>,
-    /// Files that lost a path while their disk was away or refused to unlink: no list of such names is kept yet
-    /// (DESIGN.md section 4), so they come back with their disk.
+    /// Files that lost a path while their disk did not answer: they may come back with it.
     excused: BTreeSet<(String, Id)>,
     /// Every file that has had the path.
     ever: BTreeMap<String, BTreeSet<Id>>,
@@ -160,8 +157,9 @@ impl Reference {
     /// Something is at a path now, whatever was there before.
     pub fn put(&mut self, path: &str, node: Node) {
         let others = self.ever.get(path).into_iter().flatten().filter(|id| Node::File(**id) != node);
+        // A temp name is not worth a record: what a missing disk has under it is an orphan.
         let excused = others
-            .filter(|id| self.away.contains(id) || self.unreadable.contains(id))
+            .filter(|id| self.unreadable.contains(id) || path.ends_with(".tmp"))
             .map(|id| (path.to_string(), *id));
         self.excused.extend(excused.collect::<Vec<_>>());
         match node {
@@ -194,11 +192,6 @@ impl Reference {
         for (rest, node) in below {
             self.put(&format!("{to}{rest}"), node);
         }
-    }
-
-    /// The files that are still under their path, wherever their disks are.
-    pub fn live_files(&self) -> BTreeSet<Id> {
-        self.live.values().copied().collect()
     }
 
     /// Files that may lie at a path on a disk although they no longer have the name.
@@ -268,9 +261,16 @@ impl Reference {
         let mut may: BTreeSet<Node> = live.into_iter().filter(|node| *node != must).collect();
         let excused = |node: &Node| matches!(node, Node::File(id) if self.excused.contains(&(path.to_string(), *id)));
         // Of two copies the younger is shown.
-        let returns = |node: &Node| excused(node) && (must == Node::Absent || *node > must);
+        // The younger one is away with its disk: that the older one was replaced is not recorded for every store.
+        let younger_is_away = must == Node::Absent && self.live.contains_key(path);
+        let returns = |node: &Node| younger_is_away || (excused(node) && (must == Node::Absent || *node > must));
         let outlives = |node: &&Node| reading == Reading::UncleanStart || returns(node);
-        may.extend(retired.iter().filter(outlives));
+        // A directory against a file is a conflict, which is left alone: either may be shown.
+        let conflict = nodes.contains(&Node::Dir) && nodes.len() > 1;
+        may.extend(retired.iter().filter(|node| conflict || outlives(node)));
+        if conflict {
+            may.insert(Node::Dir);
+        }
         View { must, may }
     }
 }

@@ -12,7 +12,7 @@ use kvspan::volume::attr::{DiskNo, Ino};
 use kvspan::volume::disk::real::RealDisk;
 use kvspan::volume::disk::{Disk, DiskLimits};
 use kvspan::volume::record::RecordSettings;
-use kvspan::volume::recovery;
+use kvspan::volume::{recovery, rescan};
 use rustix::io::Errno;
 use uuid::Uuid;
 
@@ -48,6 +48,8 @@ pub struct World {
     dirs: Vec<PathBuf>,
     faults: Vec<Arc<Faults>>,
     present: Vec<usize>,
+    /// Disks that are, or were, in the volume.
+    known: BTreeSet<usize>,
     rig: Option<Rig>,
     scans: HashMap<usize, Scan>,
     /// This mount's scan met no fault and has ended.
@@ -78,6 +80,7 @@ impl World {
             dirs,
             faults: (0..DISKS).map(|_| Arc::default()).collect(),
             present: (0..disks).collect(),
+            known: (0..disks).collect(),
             rig: None,
             scans: HashMap::new(),
             clean: true,
@@ -148,6 +151,7 @@ impl World {
         let settings =
             RecordSettings { boot: Some(Uuid::from_u128(self.boot)), sync_interval: Duration::from_secs(30) };
         self.fs().volume().open_records(settings);
+        self.fs().volume().load_removed(self.misses_a_disk(), false);
         self.clean = scan && !trouble;
         self.dirs_in_doubt = false;
         self.sizes_in_doubt.clear();
@@ -197,6 +201,25 @@ impl World {
         self.mount(scan)
     }
 
+    /// Whether a disk that was in the volume is not there now.
+    pub fn misses_a_disk(&self) -> bool {
+        self.known.iter().any(|disk| !self.present.contains(disk))
+    }
+
+    pub fn rescan(&mut self, disk: usize) -> Result<(), String> {
+        let Some(no) = self.position(disk) else {
+            return Ok(());
+        };
+        // Not beside a scan that a gate holds: it would wait for it.
+        if self.scans.is_empty()
+            && let Err(error) = rescan::rescan_disk(self.fs().volume(), no, &|_| true)
+            && !self.troubled
+        {
+            return Err(format!("a rescan without a fault: {error}"));
+        }
+        Ok(())
+    }
+
     pub fn sync_disk(&mut self, disk: usize) {
         let Some(no) = self.position(disk) else {
             return;
@@ -230,6 +253,7 @@ impl World {
             return Ok(());
         }
         self.drop_volume(true);
+        self.known.extend(present.iter().copied());
         self.present = present.into_iter().collect();
         self.mount(true)
     }
@@ -334,8 +358,6 @@ impl World {
     fn read_disks(&mut self, reading: Reading) -> Result<(), String> {
         let found = self.found();
         let nodes = self.on_disks(&found, false)?;
-        let here = |id: &Id| nodes.values().any(|nodes| nodes.contains(&Node::File(*id)));
-        self.reference.away = self.reference.live_files().into_iter().filter(|id| !here(id)).collect();
         self.reference.read(&nodes, reading, &|_| true)
     }
 
