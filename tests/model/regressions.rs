@@ -128,3 +128,17 @@ fn regression_a_directory_that_lost_a_copy_takes_new_files() {
         run(3, &ops);
     }
 }
+
+#[test]
+fn regression_a_crash_in_a_rename_over_another_name_costs_at_most_what_it_replaced() {
+    run(
+        2,
+        &[
+            Store { key: "k0", len: 1 },
+            Store { key: "k0", len: 1 },
+            Store { key: "k1", len: 1 },
+            CrashIn { calls: 3, op: Box::new(Rename { from: "k1.data", to: "k0.data", mode: Replace }) },
+            Rename { from: "k0.data", to: "k0.tmp", mode: Replace },
+        ],
+    );
+}
