@@ -25,6 +25,7 @@ use index::{Entry, Index};
 use name::{EntryName, PlacementKey};
 use placement::Placement;
 use room::ObjectSizes;
+use writers::Writers;
 
 mod adopt;
 pub mod attr;
@@ -51,6 +52,7 @@ pub mod rescan;
 pub mod room;
 mod settle;
 pub mod shadows;
+mod writers;
 
 /// What a file system of the volume's size needs to know of itself besides its disks.
 pub struct VolumeSettings {
@@ -95,8 +97,8 @@ pub struct Volume {
 struct Shared {
     index: Index,
     open: HashMap<Ino, OpenFile>,
-    /// Handles open for writing, for each disk.
-    writers: Vec<u32>,
+    /// What is open for writing, for each disk.
+    writers: Vec<Writers>,
     sizes: ObjectSizes,
     /// Files whose disk could not say what they had become when their writer closed them.
     unsettled: HashSet<Ino>,
@@ -172,7 +174,7 @@ impl Volume {
         let shared = Shared {
             index,
             open: HashMap::new(),
-            writers: vec![0; disk_count],
+            writers: (0..disk_count).map(|_| Writers::default()).collect(),
             sizes: ObjectSizes::default(),
             unsettled: HashSet::new(),
             recent: Vec::new(),
@@ -402,28 +404,6 @@ impl Shared {
             self.note_use(ino, now);
         }
         self.index.get(ino)
-    }
-
-    /// Handles open for writing on a disk.
-    fn writers_on(&self, no: DiskNo) -> u32 {
-        self.writers.get(no.index()).copied().unwrap_or(0)
-    }
-
-    /// Handles open for writing on a file.
-    fn writers_of(&self, ino: Ino) -> u32 {
-        self.open.get(&ino).map_or(0, |open| open.writers)
-    }
-
-    fn add_writer(&mut self, no: DiskNo) {
-        if let Some(writers) = self.writers.get_mut(no.index()) {
-            *writers = writers.saturating_add(1);
-        }
-    }
-
-    fn remove_writer(&mut self, no: DiskNo) {
-        if let Some(writers) = self.writers.get_mut(no.index()) {
-            *writers = writers.saturating_sub(1);
-        }
     }
 
     /// A directory whose names have changed.

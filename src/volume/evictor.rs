@@ -298,9 +298,8 @@ impl Volume {
     pub fn refresh_room(&self, no: DiskNo) {
         let writing: Vec<(Entry, Arc<std::os::fd::OwnedFd>)> = {
             let shared = self.shared.lock();
-            let open = shared.open.iter().filter(|(_, open)| open.writers > 0);
-            let of_disk = open.filter_map(|(ino, open)| Some((shared.index.get(*ino)?, Arc::clone(&open.fd))));
-            of_disk.filter(|(entry, _)| entry.disk == no).collect()
+            let open = shared.writing_on(no);
+            open.filter_map(|(ino, open)| Some((shared.index.get(ino)?, Arc::clone(&open.fd)))).collect()
         };
         for (entry, fd) in writing {
             if let Err(error) = self.refresh(&entry, &fd) {

@@ -138,7 +138,7 @@ impl Volume {
         shared.index.add_lookups(ino, 1);
         shared.index.set_pinned(ino, true);
         shared.open.entry(ino).or_insert(OpenFile::new(&fd, true)).add_handle(true);
-        shared.add_writer(no);
+        shared.add_writer(no, ino);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
         Ok(Created::New(Opened { entry, fd }))
     }
@@ -251,7 +251,7 @@ impl Volume {
             open.writable = true;
         }
         if access.write {
-            shared.add_writer(entry.disk);
+            shared.add_writer(entry.disk, ino);
         }
         let Some(open) = shared.open.get(&ino) else {
             return Err(Error::Stale);
@@ -277,7 +277,7 @@ impl Volume {
             open.writers = open.writers.saturating_sub(u32::from(was_writer));
             let (handles, writers) = (open.handles, open.writers);
             if was_writer && let Some(entry) = entry {
-                shared.remove_writer(entry.disk);
+                shared.remove_writer(entry.disk, ino);
                 let size_bytes = shared.index.get(ino).map_or(0, |entry| entry.attr.bytes_on_disk());
                 shared.sizes.add(size_bytes);
             }

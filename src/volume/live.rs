@@ -84,8 +84,8 @@ impl Volume {
     pub fn refresh_writers(&self, dir: Ino) {
         let written: Vec<(Entry, Arc<OwnedFd>)> = {
             let shared = self.shared.lock();
-            let open = shared.open.iter().filter(|(_, open)| open.writers > 0);
-            let entries = open.filter_map(|(ino, open)| Some((shared.index.get(*ino)?, Arc::clone(&open.fd))));
+            let open = self.numbered().flat_map(|(no, _)| shared.writing_on(no));
+            let entries = open.filter_map(|(ino, open)| Some((shared.index.get(ino)?, Arc::clone(&open.fd))));
             entries.filter(|(entry, _)| entry.linked && entry.parent == dir).collect()
         };
         for (entry, fd) in written {

@@ -233,10 +233,9 @@ impl Volume {
     fn open_writers(&self, no: DiskNo) -> Vec<OpenWriter> {
         let mut writers: Vec<OpenWriter> = {
             let shared = self.shared.lock();
-            let on_disk = |ino: Ino| shared.index.get(ino).is_some_and(|entry| entry.disk == no && entry.linked);
-            let open = shared.open.iter().filter(|(ino, open)| open.writers > 0 && on_disk(**ino));
-            open.map(|(ino, open)| OpenWriter { ino: *ino, opened: open.written_since, fd: Arc::clone(&open.fd) })
-                .collect()
+            let linked = |ino: Ino| shared.index.get(ino).is_some_and(|entry| entry.linked);
+            let open = shared.writing_on(no).filter(|(ino, _)| linked(*ino));
+            open.map(|(ino, open)| OpenWriter { ino, opened: open.written_since, fd: Arc::clone(&open.fd) }).collect()
         };
         writers.sort_unstable_by_key(|writer| writer.opened.boot_ns);
         writers
