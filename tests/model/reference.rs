@@ -167,7 +167,10 @@ impl Reference {
                 self.live.insert(path.to_string(), id);
                 self.ever.entry(path.to_string()).or_default().insert(id);
             }
-            Node::Dir | Node::Absent => drop(self.live.remove(path)),
+            // A directory takes no file's name away: a file there is on a disk that is away, and in conflict with it.
+            Node::Dir => {}
+            Node::Absent if self.must(path) == Node::Dir => {}
+            Node::Absent => drop(self.live.remove(path)),
         }
         if node == Node::Absent {
             self.views.remove(path);
@@ -179,8 +182,8 @@ impl Reference {
     /// Moves what is at a path, and all below it, over what is at another.
     pub fn rename(&mut self, from: &str, to: &str) {
         let node = self.must(from);
-        let below: Vec<(String, Node)> =
-            self.below(from).map(|(path, view)| (path[from.len()..].to_string(), view.must)).collect();
+        let below: Vec<(String, View)> =
+            self.below(from).map(|(path, view)| (path[from.len()..].to_string(), view.clone())).collect();
         for path in self.below(to).map(|(path, _)| path.clone()).collect::<Vec<_>>() {
             self.put(&path, Node::Absent);
         }
@@ -189,8 +192,13 @@ impl Reference {
         }
         self.put(from, Node::Absent);
         self.put(to, node);
-        for (rest, node) in below {
-            self.put(&format!("{to}{rest}"), node);
+        for (rest, view) in below {
+            let path = format!("{to}{rest}");
+            self.put(&path, view.must);
+            // What was in doubt still is.
+            if !view.may.is_empty() {
+                self.views.insert(path, view);
+            }
         }
     }
 
