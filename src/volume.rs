@@ -114,6 +114,8 @@ struct OpenFile {
     writers: u32,
     fd: Arc<OwnedFd>,
     writable: bool,
+    /// Another file has its name now: it stays open until the kernel forgets it, for who has just found it.
+    replaced: bool,
     /// When it was first opened for writing, of those who write now.
     written_since: record::rule::Clock,
 }

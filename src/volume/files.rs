@@ -291,7 +291,9 @@ impl Volume {
                 shared.index.set_pinned(ino, false);
                 // It was in use until now, and may have been passed over as a victim because of that.
                 shared.index.touch(ino, now_ns());
-                shared.open.remove(&ino)
+                let found_again = shared.index.get(ino).is_some_and(|entry| !entry.linked && entry.lookups > 0);
+                let keeps = found_again && shared.open.get(&ino).is_some_and(|open| open.replaced);
+                if keeps { None } else { shared.open.remove(&ino) }
             } else {
                 None
             }

@@ -31,7 +31,14 @@ struct OpenWriter {
 impl OpenFile {
     /// A file that nobody has open yet.
     pub(super) fn new(fd: &Arc<OwnedFd>, writable: bool) -> OpenFile {
-        OpenFile { handles: 0, writers: 0, fd: Arc::clone(fd), writable, written_since: Clock::default() }
+        OpenFile {
+            handles: 0,
+            writers: 0,
+            fd: Arc::clone(fd),
+            writable,
+            replaced: false,
+            written_since: Clock::default(),
+        }
     }
 
     /// One more handle.

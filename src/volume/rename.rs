@@ -58,13 +58,22 @@ impl Volume {
     /// A file that is about to be replaced stays open while the kernel knows it: a client that found the old file is
     /// to get it, as on every file system, and not `ESTALE`.
     fn keep_for_openers(&self, target: &Entry, path: &[u8]) {
-        if target.lookups == 0 || self.shared.lock().open.contains_key(&target.ino) {
+        if target.lookups == 0 {
             return;
         }
-        let read = Access { read: true, write: false };
-        if let Ok(Ok(fd)) = self.disk(target.disk).map(|disk| disk.io.open(path, read)) {
-            let kept = OpenFile::new(&Arc::new(fd), false);
-            self.shared.lock().open.entry(target.ino).or_insert(kept);
+        if let Some(open) = self.shared.lock().open.get_mut(&target.ino) {
+            open.replaced = true;
+            return;
+        }
+        let Ok(io) = self.disk(target.disk).map(|disk| &disk.io) else {
+            return;
+        };
+        // For both, as an open for writing has it; a daemon without privileges may have to do with reading.
+        let both = io.open(path, Access { read: true, write: true }).map(|fd| (fd, true));
+        let opened = both.or_else(|_| io.open(path, Access { read: true, write: false }).map(|fd| (fd, false)));
+        if let Ok((fd, writable)) = opened {
+            let kept = OpenFile::new(&Arc::new(fd), writable);
+            self.shared.lock().open.entry(target.ino).or_insert(kept).replaced = true;
         }
     }
 
@@ -75,6 +84,9 @@ impl Volume {
         let _fd = {
             let mut shared = self.shared.lock();
             let needed = shared.index.get(ino).is_some_and(|entry| !entry.linked);
+            if let Some(open) = shared.open.get_mut(&ino) {
+                open.replaced &= needed;
+            }
             let kept = shared.open.get(&ino).is_some_and(|open| open.handles == 0);
             if kept && !needed { shared.open.remove(&ino) } else { None }
         };
