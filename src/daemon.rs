@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use uuid::Uuid;
 
@@ -63,7 +63,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     let (on_evicted, evicted) = notifier::queue();
     let (volume, missing, locks) = open_volume(&config, &ready, on_evicted)?;
     let (events, inbox) = mpsc::channel();
-    watch_for_trouble(&events)?;
+    watch_for_trouble(&events, ready.is_foreground())?;
     session::clear_stale_mount(&config.mountpoint).map_err(|error| mount_error(&config, &error))?;
     let volume = Arc::new(volume);
     let monitor = Monitor::new(config.mountpoint.clone(), missing);
@@ -213,12 +213,15 @@ fn mount_error(config: &Config, error: &io::Error) -> SetupError {
 }
 
 /// Signals and panics become events. A panic in a thread ends the daemon in order: what the thread held is unknown.
-fn watch_for_trouble(events: &Sender<Event>) -> Result<(), SetupError> {
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| thread_error(&e))?;
+fn watch_for_trouble(events: &Sender<Event>, foreground: bool) -> Result<(), SetupError> {
+    let caught = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM];
+    let mut signals = Signals::new(caught).map_err(|e| thread_error(&e))?;
     let to = events.clone();
     spawn("signals", move || {
-        for _ in signals.forever() {
-            if to.send(Event::Signal).is_err() {
+        for signal in signals.forever() {
+            // A terminal that closes ends what runs in it. Otherwise these mean nothing to us, and must not kill a mount.
+            let ends = matches!(signal, SIGTERM | SIGINT | SIGQUIT) || (signal == SIGHUP && foreground);
+            if ends && to.send(Event::Signal).is_err() {
                 break;
             }
         }
@@ -260,6 +263,7 @@ fn spawn_recovery(fs: &Arc<CacheFs>) -> Result<(), SetupError> {
                         fs.volume().disk_is_unreadable(no);
                     }
                 }
+                fs.volume().wake_evictor(no);
                 if !fs.volume().is_recovering() {
                     fs.monitor().set_recovered(fs.volume());
                 }

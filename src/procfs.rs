@@ -38,6 +38,19 @@ pub fn now_ticks() -> u64 {
     u64::try_from(seconds.as_nanos() * u128::from(per_second) / 1_000_000_000).unwrap_or(u64::MAX)
 }
 
+/// Whether a process has gone, or has been killed and is on its way.
+pub fn is_ending(pid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return true;
+    };
+    const SIGKILL: u64 = 1 << 8;
+    status.lines().any(|line| match line.split_once(':') {
+        Some(("State", state)) => matches!(state.trim().chars().next(), Some('Z' | 'X')),
+        Some(("SigPnd" | "ShdPnd", set)) => u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & SIGKILL != 0),
+        _ => false,
+    })
+}
+
 /// All processes that can be seen, in ascending order.
 pub fn pids() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -172,6 +172,8 @@ pub struct Disk {
     pub scanned: bool,
     /// Objects on it that are neither file nor directory: left alone.
     pub foreign_objects: u64,
+    /// Times that a victim could not be unlinked.
+    pub undeletable_victims: u64,
 }
 
 #[cfg(test)]
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                r#"{{"volume":"{nil}","version":"","pid":0,"mountpoint":"","state":"ready","io_mode":"unknown","files":0,"used_bytes":0,"limit_bytes":0,"recovery":{{"files":0,"seconds":0.0,"removed_files":0,"orphans_removed":0,"temp_files":0,"outdated_removed":0}},"shadows":{{"files":0,"removed":0,"conflicts":0}},"evictions":{{"files":0,"bytes":0}},"lookups":{{"hits":0,"misses":0}},"disks":[{{"uuid":null,"path":"","state":"read-only","size_bytes":0,"used_bytes":0,"limit_bytes":0,"files":0,"away_files":0,"scanned":false,"foreign_objects":0}}],"control_socket":""}}"#
+                r#"{{"volume":"{nil}","version":"","pid":0,"mountpoint":"","state":"ready","io_mode":"unknown","files":0,"used_bytes":0,"limit_bytes":0,"recovery":{{"files":0,"seconds":0.0,"removed_files":0,"orphans_removed":0,"temp_files":0,"outdated_removed":0}},"shadows":{{"files":0,"removed":0,"conflicts":0}},"evictions":{{"files":0,"bytes":0}},"lookups":{{"hits":0,"misses":0}},"disks":[{{"uuid":null,"path":"","state":"read-only","size_bytes":0,"used_bytes":0,"limit_bytes":0,"files":0,"away_files":0,"scanned":false,"foreign_objects":0,"undeletable_victims":0}}],"control_socket":""}}"#
             )
         );
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);

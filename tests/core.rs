@@ -438,3 +438,29 @@ fn many_threads_on_the_same_names_leave_disks_and_index_in_agreement() {
     stored.sort();
     assert_eq!(shown, stored);
 }
+
+#[test]
+fn a_labelled_disk_somewhere_inside_a_disk_is_left_alone() {
+    let rig = Rig::new(1);
+    let inner = rig.on_disk(0, "a/b/inner");
+    std::fs::create_dir_all(inner.join(".kvspan")).expect("directories");
+    std::fs::write(inner.join(".kvspan/label.json"), b"{}").expect("a label");
+    std::fs::write(inner.join("theirs.data"), vec![1; 100_000]).expect("a file");
+    let rig = rig.remount();
+    assert!(is(&rig.lookup("a/b/inner"), Errno::NOENT));
+    assert!(rig.names("a/b", 10).is_empty());
+    assert_eq!(rig.fs.volume().evict_bytes(kvspan::volume::attr::DiskNo(0), u64::MAX), 0);
+    assert!(inner.join("theirs.data").exists() && inner.join(".kvspan/label.json").exists());
+    assert!(is(&rig.rmdir("a/b"), Errno::NOTEMPTY));
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_is_passed_over_by_stores() {
+    let rig = Rig::new(2);
+    let chattr = |flag: &str| std::process::Command::new("chattr").arg(flag).arg(&rig.dirs[0]).status();
+    assert!(chattr("+i").expect("chattr").success(), "needs root and a temporary directory on ext4, XFS or btrfs");
+    let stored: Vec<bool> = (0..40).map(|n| rig.store(&format!("k{n}"), b"x").is_ok()).collect();
+    chattr("-i").expect("chattr");
+    assert!(stored.iter().all(|stored| *stored), "{stored:?}");
+    assert_eq!(names_in(&rig.dirs[0]).len(), 0);
+}

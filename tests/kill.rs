@@ -61,28 +61,42 @@ fn names_below(dir: &Path) -> Vec<(String, PathBuf)> {
     named.filter(|(name, _)| name != ".kvspan").collect()
 }
 
-/// What must hold after every restart.
+fn shown(rig: &Rig) -> BTreeSet<String> {
+    names_below(&rig.mountpoint()).into_iter().map(|(name, _)| name).collect()
+}
+
+/// The files of all disks, in name order; a name on two disks is there twice.
+fn stored(rig: &Rig) -> Vec<String> {
+    let mut names: Vec<String> = rig.disks.iter().flat_map(|disk| names_below(disk)).map(|(name, _)| name).collect();
+    names.sort();
+    names
+}
+
+fn held_bytes(disk: &Path) -> u64 {
+    names_below(disk).iter().filter_map(|(_, path)| fs::metadata(path).ok()).map(|file| file.blocks() * 512).sum()
+}
+
+/// What must hold after every restart, once the evictors have nothing left to do.
 fn check(rig: &Rig, round: u32) {
-    let shown: BTreeSet<String> = names_below(&rig.mountpoint()).into_iter().map(|(name, _)| name).collect();
-    let mut stored = BTreeSet::new();
+    run::wait_until("the mount shows what the disks hold, once each", || {
+        shown(rig).into_iter().collect::<Vec<String>>() == stored(rig)
+    });
     for disk in &rig.disks {
-        let mut held = 0;
-        for (name, path) in names_below(disk) {
-            held += fs::metadata(&path).expect("a file").blocks() * 512;
-            assert!(stored.insert(name.clone()), "round {round}: {name} lies on two disks");
-        }
-        let in_flight = WRITERS * 200_000;
+        run::wait_until("status counts what du counts", || {
+            let status = rig.status();
+            let reports = status["disks"].as_array().expect("disks");
+            let report = reports.iter().find(|report| report["path"] == disk.to_str().expect("UTF-8"));
+            report.expect("the disk")["used_bytes"] == held_bytes(disk)
+        });
+        let (held, in_flight) = (held_bytes(disk), WRITERS * 200_000);
         assert!(held <= LIMIT + in_flight, "round {round}: {} holds {held}", disk.display());
-        let status = rig.status();
-        let reports = status["disks"].as_array().expect("disks");
-        let report = reports.iter().find(|report| report["path"] == disk.to_str().expect("UTF-8")).expect("the disk");
-        assert_eq!(report["used_bytes"], held, "round {round}: {}", disk.display());
     }
-    assert_eq!(shown, stored, "round {round}: what is shown is what is stored");
-    for name in shown.iter().filter_map(|name| name.strip_suffix(".data")) {
+    for name in shown(rig).iter().filter_map(|name| name.strip_suffix(".data")) {
         let number: u64 = name.strip_prefix('k').and_then(|number| number.parse().ok()).expect("an object's number");
-        let loaded = fs::read(rig.path(format!("{name}.data"))).expect("a load");
-        assert!(loaded == object(number), "round {round}: object {number} is wrong, {} bytes", loaded.len());
+        match fs::read(rig.path(format!("{name}.data"))) {
+            Ok(loaded) => assert!(loaded == object(number), "round {round}: object {number}: {} bytes", loaded.len()),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "evicted meanwhile, at most"),
+        }
     }
 }
 
@@ -248,6 +262,45 @@ fn an_init_that_is_killed_in_the_middle_leaves_no_half_label() {
     }
 }
 
+/// A killed daemon keeps its locks until its last thread has ended; the next mount waits for that.
+fn a_mount_right_after_a_kill_succeeds() {
+    let mut rig = Rig::new(2);
+    for n in 0..200 {
+        fs::write(rig.disks[n % 2].join(format!("k{n}.data")), b"x").expect("a file");
+    }
+    for _ in 0..20 {
+        run::run(&mut rig.mount_command("")).ok();
+        rig.take_daemon();
+        rig.signal(Signal::KILL);
+    }
+    rig.mount("");
+    assert_eq!(names_below(&rig.mountpoint()).len(), 200);
+    rig.umount();
+}
+
+fn signals_that_mean_nothing_to_a_daemon_do_not_end_it() {
+    let mut rig = Rig::new(1);
+    rig.mount("");
+    for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::ALARM] {
+        rig.signal(signal);
+        fs::write(rig.path("still.data"), b"here").expect("the mount answers");
+    }
+    rig.signal(Signal::QUIT);
+    rig.wait_for_end();
+    assert!(!rig::is_mounted(&rig.mountpoint()));
+}
+
+fn a_daemon_holds_nothing_that_its_caller_had_open() {
+    let mut rig = Rig::new(1);
+    let command = rig.mount_command("");
+    let args: Vec<String> = command.get_args().map(|arg| format!("'{}'", arg.to_str().expect("UTF-8"))).collect();
+    // `cat` ends when the last holder of the pipe has closed it.
+    let line = format!("{{ '{}' {} 3>&1 >/dev/null 2>&1; }} | cat", rig::KVSPAN, args.join(" "));
+    run::run(Command::new("sh").arg("-c").arg(line)).ok();
+    rig.take_daemon();
+    rig.umount();
+}
+
 fn an_idle_daemon_sleeps() {
     let mut rig = Rig::new(2);
     rig.mount("limit=16M");
@@ -274,5 +327,8 @@ rig::on_a_mount![
     a_name_that_the_kernel_believes_is_a_miss_once_it_is_evicted,
     a_mount_point_that_hangs_does_not_stop_the_next_mount,
     an_init_that_is_killed_in_the_middle_leaves_no_half_label,
+    a_mount_right_after_a_kill_succeeds,
+    signals_that_mean_nothing_to_a_daemon_do_not_end_it,
+    a_daemon_holds_nothing_that_its_caller_had_open,
     an_idle_daemon_sleeps,
 ];

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::daemon;
 use crate::error::SetupError;
 use crate::ready::{Answer, Ready};
+use crate::sys;
 
 /// The options of a mount, below `kvspan mount --help`.
 pub const OPTIONS_HELP: &str = "\
@@ -84,6 +85,7 @@ fn serve_in_background(args: &MountArgs) -> Result<(), SetupError> {
 
 /// The starter's side.
 fn start(args: &MountArgs) -> Result<(), SetupError> {
+    sys::keep_descriptors_from_children();
     let mut command = process::this_program();
     command.args(["mount", "--background-child"]);
     for list in &args.options {

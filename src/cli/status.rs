@@ -45,7 +45,6 @@ fn parse(mountpoint: &Path, text: &str) -> Result<Status, SetupError> {
 }
 
 fn render(status: &Status, colour: bool) -> String {
-    let lookups = status.lookups.hits.saturating_add(status.lookups.misses);
     let facts = [
         ("volume", status.volume.to_string()),
         ("mounted on", out::printable(&status.mountpoint)),
@@ -64,14 +63,18 @@ fn render(status: &Status, colour: bool) -> String {
         ),
         (
             "look-ups",
+            // No share: a store asks for its names too, and the kernel answers for what it knows.
+            format!("{} hits, {} misses that the kernel asked about", status.lookups.hits, status.lookups.misses),
+        ),
+        (
+            "evicted",
             format!(
-                "{} hits, {} misses ({} hits)",
-                status.lookups.hits,
-                status.lookups.misses,
-                out::percent(status.lookups.hits, lookups)
+                "{} files, {}, {} times a file that could not be unlinked",
+                status.evictions.files,
+                out::human_bytes(status.evictions.bytes),
+                status.disks.iter().map(|disk| disk.undeletable_victims).fold(0, u64::saturating_add)
             ),
         ),
-        ("evicted", format!("{} files, {}", status.evictions.files, out::human_bytes(status.evictions.bytes))),
         (
             "recovery",
             format!(

@@ -4,11 +4,13 @@
 //! foreground, and under systemd, where stderr is the journal), otherwise to
 //! `/var/log/kvspan/<escaped mount point>.log` if that can be made, and else nowhere.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use super::escape;
 use crate::error::SetupError;
@@ -67,12 +69,16 @@ pub fn default_path(mountpoint: &Path) -> PathBuf {
 }
 
 fn open_default(mountpoint: &Path) -> io::Result<File> {
-    fs::create_dir_all(LOG_DIR)?;
-    append(&default_path(mountpoint))
+    // Modes are not left to a umask: who can write here could have the daemon write elsewhere.
+    DirBuilder::new().recursive(true).mode(0o755).create(LOG_DIR)?;
+    let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
+    OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(nofollow).open(default_path(mountpoint))
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o644).open(path)
+    // Not waiting for who would read a FIFO.
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(nonblock).open(path)
 }
 
 #[cfg(test)]

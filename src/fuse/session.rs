@@ -23,6 +23,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use super::notifier::EvictedFiles;
 use super::{Glue, GlueSettings, WANTED};
+use crate::error::errno_text;
 use crate::fs::CacheFs;
 use crate::procfs;
 use crate::procfs::mountinfo::{self, FS_TYPE};
@@ -123,7 +124,10 @@ fn may_register() -> bool {
 }
 
 fn mount_device(mount: &MountSettings<'_>) -> io::Result<OwnedFd> {
-    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
+        let error = io::Error::from(errno);
+        io::Error::new(error.kind(), format!("/dev/fuse cannot be opened: {}", errno_text(errno)))
+    })?;
     let data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions{}",
         device.as_raw_fd(),

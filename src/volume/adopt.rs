@@ -21,6 +21,9 @@ impl Volume {
             FoundKind::Dir => Kind::Dir,
             FoundKind::Foreign | FoundKind::Unknown => return false,
         };
+        if kind == Kind::Dir && self.is_another_disk(no, parent, name) {
+            return false;
+        }
         if self.is_lost(no, (parent, name), stat) {
             return false;
         }
@@ -64,5 +67,23 @@ impl Volume {
                 false
             }
         }
+    }
+
+    /// A labelled directory inside a disk is a disk of somebody, and none of its files are ours.
+    fn is_another_disk(&self, no: DiskNo, parent: Ino, name: EntryName<'_>) -> bool {
+        let (Ok(disk), Some(mut path)) = (self.disk(no), self.path_of(parent, name)) else {
+            return false;
+        };
+        path.extend_from_slice(b"/.kvspan/label.json");
+        let labelled = disk.io.stat(&path).is_ok_and(|stat| stat.kind == FoundKind::File);
+        if labelled {
+            disk.count_foreign();
+            let inner = String::from_utf8_lossy(&path);
+            log::warn!(
+                "disk '{}': '{inner}' is the label of another disk inside it, which is left alone",
+                disk.path.display()
+            );
+        }
+        labelled
     }
 }

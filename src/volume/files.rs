@@ -434,10 +434,11 @@ impl Volume {
     }
 }
 
-/// Whether a create goes on to the next disk: the disk is full, in trouble, or holds an object in the way.
+/// Whether a create goes on to the next disk: this one is full, in trouble, not writable, or holds an object in the way.
+/// What every disk would say stays the answer.
 fn tries_next(error: &Error) -> bool {
-    matches!(error, Error::Disk { error, .. }
-        if is_disk_full(error) || is_disk_trouble(error) || is(error, Errno::EXIST))
+    let everywhere = [Errno::NAMETOOLONG, Errno::INVAL, Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::BADF];
+    matches!(error, Error::Disk { error, .. } if !everywhere.iter().any(|errno| is(error, *errno)))
 }
 
 pub(super) fn is(error: &io::Error, errno: Errno) -> bool {

@@ -102,7 +102,11 @@ impl Volume {
         if disk.record.has_begun() {
             return Ok(());
         }
-        disk.record.begin(disk.io.as_ref(), || self.figures(no)).map_err(|error| Error::disk(no, error))
+        disk.record.begin(disk.io.as_ref(), || self.figures(no)).map_err(|error| {
+            let path = disk.path.display();
+            log::warn!("disk '{path}' takes no new files, since its sync record cannot be written: {error}");
+            Error::disk(no, rustix::io::Errno::IO.into())
+        })
     }
 
     /// Whether a file that was found must not be served: bytes of it may be lost. It is then unlinked. The caller holds

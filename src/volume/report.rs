@@ -59,6 +59,7 @@ impl Volume {
             away_files: shared.index.away_files(no),
             scanned: disk.is_scanned(),
             foreign_objects: disk.foreign_objects(),
+            undeletable_victims: disk.undeletable_victims(),
         };
         self.numbered().map(report).collect()
     }

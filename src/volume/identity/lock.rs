@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, flock, fstat, ftruncate, openat2, statat,
@@ -18,7 +20,8 @@ use super::{KVSPAN_DIR, LOCK_FILE};
 use crate::error::SetupError;
 use crate::procfs;
 
-const TRIES: usize = 8;
+/// How long a daemon that is ending may take to let go.
+const ENDING_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Locks the labelled disk whose directory is `dir`, until the returned descriptor is closed.
 ///
@@ -27,7 +30,8 @@ pub fn lock_disk(dir: BorrowedFd<'_>, disk: &Path) -> Result<OwnedFd, SetupError
     let path = disk.join(KVSPAN_DIR).join(LOCK_FILE);
     let fail = |errno: Errno| SetupError::io("lock", &path, errno);
     let kvspan = open_kvspan_dir(dir, disk)?.ok_or_else(|| fail(Errno::NOENT))?;
-    for _ in 0..TRIES {
+    let patience = Instant::now() + ENDING_PATIENCE;
+    loop {
         let (fd, writable) = match open_lock(kvspan.as_fd()) {
             Ok(fd) => (fd, true),
             Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => match open_existing(kvspan.as_fd()) {
@@ -43,7 +47,15 @@ pub fn lock_disk(dir: BorrowedFd<'_>, disk: &Path) -> Result<OwnedFd, SetupError
         }
         match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(in_use(disk, holder(fd))),
+            Err(Errno::WOULDBLOCK) => {
+                let pid = holder(fd);
+                // A daemon that was killed keeps its locks until its last thread has ended.
+                if Instant::now() < patience && pid.is_none_or(procfs::is_ending) {
+                    thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+                return Err(in_use(disk, pid));
+            }
             Err(errno) => return Err(fail(errno)),
         }
         // Another file may have been renamed to this name between the open and the lock.
@@ -55,7 +67,6 @@ pub fn lock_disk(dir: BorrowedFd<'_>, disk: &Path) -> Result<OwnedFd, SetupError
             return Ok(fd);
         }
     }
-    Err(in_use(disk, None))
 }
 
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);

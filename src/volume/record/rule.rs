@@ -9,6 +9,9 @@
 
 use uuid::Uuid;
 
+/// More than a tick of the clock that file systems take their times from.
+const TICK_NS: i64 = 10_000_000;
+
 /// How far safe time stays behind the clock: file systems stamp with a coarser clock, and a step of the clock is
 /// noticed within a second.
 pub const MARGIN_NS: i64 = 2_000_000_000;
@@ -258,10 +261,14 @@ pub fn take_over(before: Option<&Before>, life: &Life, start: Clock) -> (Ledger,
         return (fresh, Removal::default());
     };
     let mut removal = before.removal.clone();
-    if before.clean {
-        return (fresh, removal);
-    }
     let old = &before.ledger;
+    if before.clean {
+        // All that was there at the clean mark is durable, also what was stored a moment before this mount. A clock that
+        // has been set back since would give new files older times than that.
+        let tick_ago = start.wall_ns.saturating_sub(TICK_NS);
+        let safe_ns = if old.latest_ns <= tick_ago { behind.max(old.latest_ns) } else { behind };
+        return (Ledger::new(safe_ns, start.wall_ns, Vec::new()), removal);
+    }
     if before.life.goes_on_in(life) {
         let mut ledger = Ledger { steps: Vec::new(), ..old.clone() };
         ledger.look(start);
