@@ -207,3 +207,10 @@ fn a_closed_pipe_is_no_failure() {
         assert_eq!(err, "");
     }
 }
+
+#[test]
+fn the_example_configuration_is_a_configuration() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/kvcache.toml");
+    let config = kvspan::config::Config::load(file.as_ref(), None, &[]).expect("a configuration");
+    assert_eq!((config.disks.len(), config.mountpoint.as_path()), (3, std::path::Path::new("/mnt/kvcache")));
+}
