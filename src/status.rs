@@ -30,6 +30,7 @@ pub struct Status {
     pub recovery: Recovery,
     pub shadows: Shadows,
     pub evictions: Evictions,
+    pub unlinked_open: UnlinkedOpen,
     pub lookups: Lookups,
     pub disks: Vec<Disk>,
     /// Path of the control socket where the daemon runs; empty if it has none.
@@ -146,6 +147,16 @@ pub struct Evictions {
     pub bytes: u64,
 }
 
+/// Files that were unlinked and that somebody still has open: they take room until the last one closes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnlinkedOpen {
+    /// Files.
+    pub files: u64,
+    /// Bytes on the disks, a part of `used_bytes`.
+    pub bytes: u64,
+}
+
 /// Look-ups that reached the daemon since the mount.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -192,7 +203,7 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                r#"{{"volume":"{nil}","version":"","pid":0,"mountpoint":"","state":"ready","io_mode":"unknown","files":0,"used_bytes":0,"limit_bytes":0,"recovery":{{"files":0,"seconds":0.0,"removed_files":0,"orphans_removed":0,"temp_files":0,"outdated_removed":0}},"shadows":{{"files":0,"removed":0,"conflicts":0}},"evictions":{{"files":0,"bytes":0}},"lookups":{{"hits":0,"misses":0}},"disks":[{{"uuid":null,"path":"","state":"read-only","size_bytes":0,"used_bytes":0,"limit_bytes":0,"files":0,"away_files":0,"scanned":false,"foreign_objects":0,"undeletable_victims":0}}],"control_socket":""}}"#
+                r#"{{"volume":"{nil}","version":"","pid":0,"mountpoint":"","state":"ready","io_mode":"unknown","files":0,"used_bytes":0,"limit_bytes":0,"recovery":{{"files":0,"seconds":0.0,"removed_files":0,"orphans_removed":0,"temp_files":0,"outdated_removed":0}},"shadows":{{"files":0,"removed":0,"conflicts":0}},"evictions":{{"files":0,"bytes":0}},"unlinked_open":{{"files":0,"bytes":0}},"lookups":{{"hits":0,"misses":0}},"disks":[{{"uuid":null,"path":"","state":"read-only","size_bytes":0,"used_bytes":0,"limit_bytes":0,"files":0,"away_files":0,"scanned":false,"foreign_objects":0,"undeletable_victims":0}}],"control_socket":""}}"#
             )
         );
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);

@@ -301,8 +301,52 @@ fn a_daemon_holds_nothing_that_its_caller_had_open() {
     rig.umount();
 }
 
+/// Forgets, look-ups and creates race, and the file system below hands inode numbers out again.
+fn names_made_and_removed_while_caches_are_dropped_never_show_another_files_bytes() {
+    let disk = loops::LoopDisk::new("512M", &["mkfs.xfs", "-q", "-f"]);
+    let mut rig = Rig::bare();
+    rig.use_disks(&[disk.path()]);
+    rig.mount("");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                fs::write("/proc/sys/vm/drop_caches", "2").expect("caches are dropped");
+            }
+        });
+        let workers: Vec<_> = (0..16usize)
+            .map(|thread| {
+                let rig = &rig;
+                scope.spawn(move || {
+                    for round in 0..150 {
+                        let name = format!("n{}", (thread + round) % 5);
+                        let path = rig.path(&name);
+                        let _ = fs::metadata(&path);
+                        match round % 3 {
+                            0 => drop(fs::remove_file(&path)),
+                            1 => drop(fs::write(&path, &name)),
+                            _ => {
+                                let read = fs::read(&path).unwrap_or_default();
+                                assert!(name.as_bytes().starts_with(&read), "{name} read {read:?}");
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().expect("no wrong bytes");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    rig.umount();
+}
+
 fn an_idle_daemon_sleeps() {
     let mut rig = Rig::new(2);
+    for n in 0..20_000 {
+        fs::write(rig.disks[n % 2].join(format!("old{n}.data")), b"").expect("a file");
+    }
     rig.mount("limit=16M");
     for n in 0..200 {
         fs::write(rig.path(format!("k{n}.data")), vec![1; 256 << 10]).expect("a store");
@@ -330,5 +374,6 @@ rig::on_a_mount![
     a_mount_right_after_a_kill_succeeds,
     signals_that_mean_nothing_to_a_daemon_do_not_end_it,
     a_daemon_holds_nothing_that_its_caller_had_open,
+    names_made_and_removed_while_caches_are_dropped_never_show_another_files_bytes,
     an_idle_daemon_sleeps,
 ];

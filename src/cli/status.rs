@@ -67,6 +67,10 @@ fn render(status: &Status, colour: bool) -> String {
             format!("{} hits, {} misses that the kernel asked about", status.lookups.hits, status.lookups.misses),
         ),
         (
+            "held open",
+            format!("{} unlinked files, {}", status.unlinked_open.files, out::human_bytes(status.unlinked_open.bytes)),
+        ),
+        (
             "evicted",
             format!(
                 "{} files, {}, {} times a file that could not be unlinked",

@@ -89,6 +89,7 @@ impl Monitor {
                 outdated_removed,
             },
             evictions: volume.evictions(),
+            unlinked_open: volume.unlinked_open(),
             shadows: status::Shadows {
                 files: volume.shadows(),
                 removed: volume.shadows_removed(),

@@ -10,7 +10,7 @@ use super::attr::DiskNo;
 use super::capacity::Totals;
 use super::index::Entry;
 use crate::config::StatfsMode;
-use crate::status::{self, DiskState, Evictions, Lookups};
+use crate::status::{self, DiskState, Evictions, Lookups, UnlinkedOpen};
 
 impl Volume {
     /// Size and room of the volume, from the last figures.
@@ -24,6 +24,16 @@ impl Volume {
             files: self.counters.evicted_files.load(Ordering::Relaxed),
             bytes: self.counters.evicted_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// Files that somebody still has open although they were unlinked or evicted.
+    pub fn unlinked_open(&self) -> UnlinkedOpen {
+        let shared = self.shared.lock();
+        let entries = shared.open.keys().filter_map(|ino| shared.index.get(*ino)).filter(|entry| !entry.linked);
+        entries.fold(UnlinkedOpen::default(), |sum, entry| UnlinkedOpen {
+            files: sum.files.saturating_add(1),
+            bytes: sum.bytes.saturating_add(entry.attr.bytes_on_disk()),
+        })
     }
 
     pub(super) fn count_evicted(&self, entry: &Entry) {
