@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -30,6 +30,9 @@ const LINE_BOUND: Duration = Duration::from_secs(5);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 /// A pause when nothing can be accepted, so that no error becomes a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// How old a socket is at least before it counts as left behind.
+const YOUNG_SECONDS: u64 = 60;
 
 /// A bound socket.
 #[derive(Debug)]
@@ -77,6 +80,7 @@ impl Server {
         own_directory(dir)?;
         let usual = dir.join(format!("{name}.sock"));
         let path = if is_answered(&usual) { dir.join(format!("{name}-{}.sock", getpid())) } else { usual };
+        remove_dead_sockets(dir);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -246,6 +250,22 @@ fn own_directory(dir: &Path) -> io::Result<()> {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
     }
     Ok(())
+}
+
+/// A daemon that was killed leaves its socket: those that nobody answers any more go. A young one may be of a daemon that
+/// has made it and does not listen yet.
+fn remove_dead_sockets(dir: &Path) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == "sock")) {
+        let Ok(identity) = identity_of(&path) else {
+            continue;
+        };
+        let is_young = u64::try_from(identity.2).is_ok_and(|made| now < made.saturating_add(YOUNG_SECONDS));
+        if !is_young && !is_answered(&path) {
+            SocketFile { path, identity }.remove();
+        }
+    }
 }
 
 /// Whether a daemon listens there. Never waits: one whose queue is full is there.
