@@ -324,3 +324,19 @@ fn what_a_clean_unmount_has_made_durable_survives_a_later_cut() {
     assert!((0..20).all(|n| rig.load(&format!("old{n}.data")).is_ok_and(|bytes| bytes == b"durable")));
     assert_eq!(rig.fs.volume().lost_removed(), 20);
 }
+
+#[test]
+fn a_read_only_mount_shows_nothing_that_may_be_torn_and_removes_nothing() {
+    let old = first(1);
+    old.store("k", b"perhaps").expect("a store");
+    let rig = Rig::over(old.dirs.clone());
+    rig.fs.volume().load_removed(false, true);
+    open_records(&rig, 2);
+    rig.scan();
+    assert!(is(&rig.lookup("k.data"), Errno::NOENT));
+    assert_eq!(rig.disks_with("k.data"), [0], "it is still on the disk");
+    let writing = boot(&old, 2);
+    writing.scan();
+    assert!(writing.disks_with("k.data").is_empty(), "a mount that writes removes it");
+    assert_eq!(writing.fs.volume().lost_removed(), 1);
+}

@@ -133,6 +133,10 @@ impl Volume {
     }
 
     fn unlink_lost(&self, disk: &Disk, path: &[u8]) {
+        if self.is_read_only() {
+            // It is not shown, and the next mount that writes removes it.
+            return disk.record.note_incomplete();
+        }
         match disk.io.unlink(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 disk.record.note_incomplete();
@@ -159,7 +163,7 @@ impl Volume {
     /// Notes that a scan has looked at every name of a disk, all of them if it was `complete`. What it has removed is
     /// made durable, and only then forgotten.
     pub(super) fn removal_applied(&self, no: DiskNo, complete: bool) {
-        if self.disk(no).is_ok_and(|disk| disk.record.scanned(complete)) {
+        if self.disk(no).is_ok_and(|disk| disk.record.scanned(complete)) && !self.is_read_only() {
             self.sync_disk(no);
         }
     }

@@ -109,6 +109,11 @@ impl Removed {
 }
 
 impl Volume {
+    /// Whether the disks are to be left as they are.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.removed.read_only.load(Ordering::Acquire)
+    }
+
     /// Reads the lists of all disks, before anything is shown. `missing`: some configured disk is not there, so what
     /// is taken away from now on is recorded. `read_only`: the disks are left as they are.
     pub fn load_removed(&self, missing: bool, read_only: bool) {
@@ -216,7 +221,7 @@ impl Volume {
         if without.lock().get(&path[..]).is_none_or(|time_ns| *time_ns <= born_ns) {
             return false;
         }
-        if self.removed.read_only.load(Ordering::Acquire) {
+        if self.is_read_only() {
             return true;
         }
         match self.disk(no).map(|disk| disk.io.unlink(&path)) {
@@ -239,9 +244,7 @@ impl Volume {
             return;
         };
         let was_unreadable = unreadable.load(Ordering::Acquire);
-        if self.removed.read_only.load(Ordering::Acquire)
-            || !(was_unreadable || self.removed.waiting.load(Ordering::Acquire))
-        {
+        if self.is_read_only() || !(was_unreadable || self.removed.waiting.load(Ordering::Acquire)) {
             return;
         }
         let mut records = Vec::new();
@@ -268,7 +271,7 @@ impl Volume {
         let waiting = self.removed.without.iter().any(|names| !names.lock().is_empty());
         self.removed.waiting.store(waiting, Ordering::Release);
         let missing = self.removed.missing.load(Ordering::Acquire) || self.misses_a_disk();
-        if waiting || missing || self.removed.read_only.load(Ordering::Acquire) {
+        if waiting || missing || self.is_read_only() {
             return;
         }
         let mut writer = self.removed.writer.lock();
