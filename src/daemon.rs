@@ -33,6 +33,7 @@ use crate::volume::attr::DiskNo;
 use crate::volume::disk::real::RealDisk;
 use crate::volume::disk::{Disk, DiskLimits};
 use crate::volume::identity::{self, DiskAtStart};
+use crate::volume::recency::FRESH;
 use crate::volume::record::RecordSettings;
 use crate::volume::{OnEvicted, Volume, VolumeSettings, recovery};
 use upkeep::Operator;
@@ -88,7 +89,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     ready.ok()?;
     let end = serve(&config, &inbox);
     if !config.options.read_only && !config.options.atime_interval.is_zero() {
-        volume.flush_recency(true, Some(Instant::now() + config.options.stop_timeout));
+        volume.flush_recency(Duration::ZERO, Some(Instant::now() + config.options.stop_timeout));
     }
     volume.flush_removed();
     if end.is_ok() && !config.options.read_only {
@@ -301,7 +302,7 @@ fn spawn_recency(volume: &Arc<Volume>, interval: Duration) -> Result<(), SetupEr
     spawn("recency", move || {
         loop {
             thread::sleep(interval);
-            volume.flush_recency(false, None);
+            volume.flush_recency(FRESH.min(interval), None);
         }
     })
 }

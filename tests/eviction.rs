@@ -79,7 +79,7 @@ fn what_was_used_last_is_evicted_last_also_after_a_restart() {
     for name in &hot {
         rig.load(name).expect("a load");
     }
-    assert_eq!(rig.fs.volume().flush_recency(true, None), 10);
+    assert_eq!(rig.fs.volume().flush_recency(std::time::Duration::ZERO, None), 10);
     let again = Rig::build(rig.dirs.clone(), Amount::Bytes(4 * MIB), |_, real| Box::new(real));
     again.scan();
     fill(&again, "new", 30, 64 << 10);
@@ -97,9 +97,13 @@ fn a_use_is_written_as_atime_and_leaves_mtime_alone() {
     let times = std::fs::FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH).set_modified(SystemTime::UNIX_EPOCH);
     std::fs::File::options().write(true).open(&path).and_then(|f| f.set_times(times)).expect("times");
     rig.load("k.data").expect("a load");
-    assert_eq!(rig.fs.volume().flush_recency(false, None), 0, "not within a minute of the publish");
-    assert_eq!(rig.fs.volume().flush_recency(true, None), 1);
-    assert_eq!(rig.fs.volume().flush_recency(true, None), 0, "nothing was used since");
+    assert_eq!(
+        rig.fs.volume().flush_recency(kvspan::volume::recency::FRESH, None),
+        0,
+        "not within a minute of the publish"
+    );
+    assert_eq!(rig.fs.volume().flush_recency(std::time::Duration::ZERO, None), 1);
+    assert_eq!(rig.fs.volume().flush_recency(std::time::Duration::ZERO, None), 0, "nothing was used since");
     let meta = std::fs::metadata(&path).expect("the file");
     assert!(meta.accessed().expect("atime") > SystemTime::now() - Duration::from_secs(60));
     assert_eq!(meta.mtime(), 0);

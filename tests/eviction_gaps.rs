@@ -86,7 +86,7 @@ fn recency_is_durable_on_a_file_system_that_keeps_no_access_times() {
     }
     std::thread::sleep(std::time::Duration::from_millis(20)); // a tick of the disk's clock
     (0..10).for_each(|n| assert_eq!(rig.load(&format!("k{n}.data")).expect("a load").len(), 64 << 10));
-    assert_eq!(rig.fs.volume().flush_recency(true, None), 10);
+    assert_eq!(rig.fs.volume().flush_recency(std::time::Duration::ZERO, None), 10);
     let again = Rig::build(vec![disk.path()], limit, |_, real| Box::new(real));
     again.scan();
     again.fs.volume().evict_bytes(DiskNo(0), 2 * MIB);

@@ -173,6 +173,40 @@ fn the_hot_set_of_before_a_kill_survives_the_eviction_after_it() {
     rig.umount();
 }
 
+/// With a short `atime_interval` a use is on the disk soon after, also of a file that was stored a moment ago.
+fn the_hot_set_of_a_moment_ago_survives_a_kill() {
+    let mut rig = Rig::new(1);
+    rig.mount("limit=16M,atime_interval=200ms");
+    let store = |rig: &Rig, name: String| {
+        fs::write(rig.path(format!("{name}.tmp")), vec![1; 256 << 10]).expect("a temp file");
+        fs::rename(rig.path(format!("{name}.tmp")), rig.path(format!("{name}.data"))).expect("a publish");
+    };
+    (0..40).for_each(|n| store(&rig, format!("k{n}")));
+    let atime = |rig: &Rig, n: u32| {
+        let meta = fs::metadata(rig.disks[0].join(format!("k{n}.data"))).expect("a file");
+        (meta.atime(), meta.atime_nsec())
+    };
+    let newest = atime(&rig, 39);
+    run::wait_until("the clock has gone on", || {
+        fs::read(rig.path("k0.data")).is_ok() && {
+            std::thread::sleep(Duration::from_millis(20));
+            atime(&rig, 0) > newest
+        }
+    });
+    for n in 0..8 {
+        fs::read(rig.path(format!("k{n}.data"))).expect("a load");
+    }
+    run::wait_until("the uses are on the disk", || (0..8).all(|n| atime(&rig, n) > newest));
+    rig.signal(Signal::KILL);
+    rig.wait_for_end();
+    rig.mount("limit=16M");
+    (0..34).for_each(|n| store(&rig, format!("new{n}")));
+    let lost: Vec<u32> = (0..8).filter(|n| fs::metadata(rig.path(format!("k{n}.data"))).is_err()).collect();
+    assert!(lost.is_empty(), "the hot set went: {lost:?}");
+    assert!(fs::metadata(rig.path("k20.data")).is_err(), "nothing was evicted");
+    rig.umount();
+}
+
 /// The kernel believes a name for `entry_ttl`; what is evicted meanwhile is a miss for whoever asks or opens.
 fn a_name_that_the_kernel_believes_is_a_miss_once_it_is_evicted() {
     let mut rig = Rig::new(2);
@@ -368,6 +402,7 @@ fn an_idle_daemon_sleeps() {
 rig::on_a_mount![
     killed_at_any_moment_nothing_wrong_is_loaded_and_the_limit_holds,
     the_hot_set_of_before_a_kill_survives_the_eviction_after_it,
+    the_hot_set_of_a_moment_ago_survives_a_kill,
     a_name_that_the_kernel_believes_is_a_miss_once_it_is_evicted,
     a_mount_point_that_hangs_does_not_stop_the_next_mount,
     an_init_that_is_killed_in_the_middle_leaves_no_half_label,

@@ -10,8 +10,9 @@ use super::attr::{Ino, Kind};
 use super::name::EntryName;
 use super::{Shared, Volume, now_ns};
 
-/// A file's atime is not written within this time of its publish, when the disk has just set it.
-const FRESH: Duration = Duration::from_secs(60);
+/// A file's atime is not written within this time of its publish, when the disk has just set it; nor within the interval
+/// at which access times are written, where that is shorter.
+pub const FRESH: Duration = Duration::from_secs(60);
 
 impl Shared {
     /// Notes a use of a file. On probation it stays off the disk, where the atime of the publish is what says after a
@@ -34,8 +35,8 @@ impl Shared {
 
 impl Volume {
     /// Writes the last uses that were noted since the last call, until `deadline`. What is left, and what was published
-    /// a moment ago, is noted again; at an unmount (`all`) everything is written. Returns the number of files.
-    pub fn flush_recency(&self, all: bool, deadline: Option<Instant>) -> u64 {
+    /// less than `fresh` ago, is noted again; at an unmount `fresh` is zero. Returns the number of files.
+    pub fn flush_recency(&self, fresh: Duration, deadline: Option<Instant>) -> u64 {
         let noted = std::mem::take(&mut self.shared.lock().recent);
         let (mut written, mut later) = (0, Vec::new());
         for (at, ino) in noted.iter().enumerate() {
@@ -43,7 +44,7 @@ impl Volume {
                 later.extend_from_slice(noted.get(at..).unwrap_or_default());
                 break;
             }
-            match self.flush_one(*ino, all) {
+            match self.flush_one(*ino, fresh) {
                 Flushed::Written => written += 1,
                 Flushed::Later => later.push(*ino),
                 Flushed::Gone => {}
@@ -53,7 +54,7 @@ impl Volume {
         written
     }
 
-    fn flush_one(&self, ino: Ino, all: bool) -> Flushed {
+    fn flush_one(&self, ino: Ino, fresh: Duration) -> Flushed {
         let Ok((parent, name)) = self.entry_name(ino) else {
             return Flushed::Gone;
         };
@@ -69,8 +70,8 @@ impl Volume {
             let Some(entry) = shared.index.get(ino).filter(|_| shared.index.find(parent, &name) == Some(ino)) else {
                 return Flushed::Later;
             };
-            let fresh_ns = i64::try_from(FRESH.as_nanos()).unwrap_or(i64::MAX);
-            if !all && now_ns().saturating_sub(entry.attr.ctime_ns) < fresh_ns && entry.attr.ctime_ns <= now_ns() {
+            let fresh_ns = i64::try_from(fresh.as_nanos()).unwrap_or(i64::MAX);
+            if now_ns().saturating_sub(entry.attr.ctime_ns) < fresh_ns && entry.attr.ctime_ns <= now_ns() {
                 return Flushed::Later;
             }
             shared.index.clear_recent(ino);

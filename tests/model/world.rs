@@ -177,7 +177,7 @@ impl World {
             for open in handles {
                 self.fs().close(open.handle);
             }
-            self.fs().volume().flush_recency(true, None);
+            self.fs().volume().flush_recency(std::time::Duration::ZERO, None);
             // The sync at the end may fail.
             self.files_may_go |= self.is_troubled();
             (0..self.present.len()).for_each(|no| self.fs().volume().close_record(DiskNo(no as u8)));
