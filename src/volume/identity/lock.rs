@@ -66,6 +66,9 @@ pub fn lock_disk(dir: BorrowedFd<'_>, disk: &Path) -> Result<OwnedFd, SetupError
             }
             return Ok(fd);
         }
+        if Instant::now() > patience {
+            return Err(in_use(disk, None));
+        }
     }
 }
 
