@@ -108,6 +108,11 @@ impl Glue {
     }
 }
 
+/// What a caller makes is the caller's; the kernel has applied the umask.
+fn new_owner(request: &Request, mode: u32) -> NewOwner {
+    NewOwner { uid: request.uid(), gid: request.gid(), mode: (mode & 0o7777) as u16 }
+}
+
 fn reply_done(reply: ReplyEmpty, done: Result<(), Error>) {
     match done {
         Ok(()) => reply.ok(),
@@ -186,12 +191,12 @@ impl Filesystem for Glue {
         if mode & 0o170_000 != 0o100_000 {
             return reply.error(Errno::EPERM);
         }
-        let owner = NewOwner { uid: request.uid(), gid: request.gid(), mode: (mode & 0o7777) as u16 };
+        let owner = new_owner(request, mode);
         self.reply_entry(reply, self.fs.make_file(Ino(parent.0), name.as_bytes(), owner));
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let owner = NewOwner { uid: request.uid(), gid: request.gid(), mode: (mode & 0o7777) as u16 };
+        let owner = new_owner(request, mode);
         self.reply_entry(reply, self.fs.mkdir(Ino(parent.0), name.as_bytes(), owner));
     }
 
@@ -255,7 +260,7 @@ impl Filesystem for Glue {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let owner = NewOwner { uid: request.uid(), gid: request.gid(), mode: (mode & 0o7777) as u16 };
+        let owner = new_owner(request, mode);
         let created = self.fs.create(Ino(parent.0), name.as_bytes(), owner, open_intent(flags));
         let opened = match created {
             Ok(opened) => opened,
