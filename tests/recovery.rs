@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use common::faulty::{Call, Faults, FaultyDisk};
 use common::{READ, Rig, WRITE, is, names_in};
 use kvspan::volume::attr::{DiskNo, Ino};
 use kvspan::volume::rescan::{RescanReport, rescan_disk};
@@ -99,7 +100,7 @@ fn a_rescan_keeps_every_file_in_its_place_of_recency_and_gives_new_ones_theirs()
 
 #[test]
 fn a_rescan_drops_nothing_below_a_directory_that_cannot_be_read() {
-    let faults = Arc::new(common::faults::Faults::default());
+    let faults = Arc::new(Faults::default());
     let temp = tempfile::tempdir().expect("a directory");
     let dir = temp.path().join("disk");
     fs::create_dir_all(dir.join("d/e")).expect("directories");
@@ -108,7 +109,7 @@ fn a_rescan_drops_nothing_below_a_directory_that_cannot_be_read() {
         fs::write(dir.join(format!("k{n}")), b"x").expect("a file");
     }
     let shared = Arc::clone(&faults);
-    let rig = Rig::with_io(vec![dir.clone()], move |_, real| Box::new(common::faults::Faulty::new(real, &shared)));
+    let rig = Rig::with_io(vec![dir.clone()], move |_, real| Box::new(FaultyDisk::new(real, Arc::clone(&shared))));
     rig.scan();
     fs::rename(dir.join("d/e/k0"), temp.path().join("k0")).expect("moved away");
     fs::remove_file(dir.join("k0")).expect("removed");
@@ -121,7 +122,7 @@ fn a_rescan_drops_nothing_below_a_directory_that_cannot_be_read() {
     faults.fail_listing("", 1);
     assert!(rescan_disk(rig.fs.volume(), DiskNo(0), &|_| true).is_err());
     assert_eq!(rig.names("d/e", 10).len(), 5);
-    faults.clear();
+    faults.heal();
     assert_eq!(rescan(&rig).removed, 1);
     assert!(is(&rig.lookup("d/e/k0"), Errno::NOENT));
 }
@@ -324,7 +325,7 @@ fn a_shadow_never_comes_back_when_its_name_is_unlinked_or_stored_again() {
 
 #[test]
 fn a_winner_that_cannot_be_synced_or_is_being_written_keeps_its_shadow() {
-    let faults = Arc::new(common::faults::Faults::default());
+    let faults = Arc::new(Faults::default());
     let temp = tempfile::tempdir().expect("a directory");
     let dirs: Vec<_> = (0..2).map(|n| temp.path().join(format!("disk{n}"))).collect();
     for dir in &dirs {
@@ -333,11 +334,11 @@ fn a_winner_that_cannot_be_synced_or_is_being_written_keeps_its_shadow() {
         pause();
     }
     let shared = Arc::clone(&faults);
-    let rig = Rig::with_io(dirs, move |_, real| Box::new(common::faults::Faulty::new(real, &shared)));
+    let rig = Rig::with_io(dirs, move |_, real| Box::new(FaultyDisk::new(real, Arc::clone(&shared))));
     rig.scan();
-    faults.fail_fsync();
+    faults.fail_next(Call::Fsync, Errno::IO, u32::MAX);
     assert_eq!(rig.fs.volume().remove_shadows(&|| false).kept, 1);
-    faults.clear();
+    faults.heal();
     let writer = rig.fs.open(rig.lookup("k").expect("the entry").ino, WRITE).expect("an open");
     assert_eq!(rig.fs.volume().remove_shadows(&|| false).kept, 1);
     rig.fs.close(writer.handle);
@@ -381,7 +382,7 @@ fn an_evicted_file_takes_its_shadow_along() {
 
 #[test]
 fn a_disk_that_could_not_be_read_is_told_what_happened_without_it() {
-    let faults = Arc::new(common::faults::Faults::default());
+    let faults = Arc::new(Faults::default());
     let temp = tempfile::tempdir().expect("a directory");
     let dirs: Vec<_> = (0..2).map(|n| temp.path().join(format!("disk{n}"))).collect();
     for dir in &dirs {
@@ -393,10 +394,11 @@ fn a_disk_that_could_not_be_read_is_told_what_happened_without_it() {
     pause();
     let shared = Arc::clone(&faults);
     let wrap = move |n: usize, real| -> Box<dyn kvspan::volume::disk::DiskIo> {
-        if n == 1 { Box::new(common::faults::Faulty::new(real, &shared)) } else { Box::new(real) }
+        if n == 1 { Box::new(FaultyDisk::new(real, Arc::clone(&shared))) } else { Box::new(real) }
     };
-    faults.fail_all();
     let rig = Rig::with_io(dirs, wrap);
+    faults.fail_next(Call::Stat, Errno::IO, u32::MAX);
+    faults.fail_next(Call::List, Errno::IO, u32::MAX);
     let volume = rig.fs.volume();
     volume.load_removed(false, false);
     kvspan::volume::recovery::scan_disk(volume, DiskNo(0), &|| false).expect("a scan");
@@ -404,7 +406,7 @@ fn a_disk_that_could_not_be_read_is_told_what_happened_without_it() {
     volume.disk_is_unreadable(DiskNo(1));
     rig.rename("old", "hidden").expect("a rename");
     rig.unlink("hidden").expect("an unlink");
-    faults.clear();
+    faults.heal();
     rescan_disk(volume, DiskNo(1), &|_| true).expect("a rescan");
     assert!(is(&rig.lookup("hidden"), Errno::NOENT));
     assert!(rig.lookup("kept").is_ok());

@@ -101,6 +101,8 @@ struct State {
     /// Faults wait while a test looks on.
     paused: bool,
     dead: Option<Errno>,
+    /// A directory whose listing fails after so many names.
+    broken_listing: Option<(Vec<u8>, usize)>,
     window: Option<Arc<Window>>,
     calls: HashMap<Call, u64>,
     stalled: usize,
@@ -125,6 +127,11 @@ impl Faults {
     /// The disk is dead: every call fails.
     pub fn fail_all(&self, errno: Errno) {
         self.state.lock().dead = Some(errno);
+    }
+
+    /// The listing of this directory says EIO after so many names.
+    pub fn fail_listing(&self, path: &str, names: usize) {
+        self.state.lock().broken_listing = Some((path.as_bytes().to_vec(), names));
     }
 
     /// The next call of a kind waits until [`release`](Self::release).
@@ -153,6 +160,7 @@ impl Faults {
         let mut state = self.state.lock();
         state.rules.clear();
         state.dead = None;
+        state.broken_listing = None;
         state.window = None;
         state.releases += 1;
         self.changed.notify_all();
@@ -166,7 +174,8 @@ impl Faults {
     /// Whether a fault may still come.
     pub fn is_armed(&self) -> bool {
         let state = self.state.lock();
-        !state.rules.is_empty() || state.dead.is_some() || state.window.is_some()
+        let broken = state.dead.is_some() || state.broken_listing.is_some();
+        broken || !state.rules.is_empty() || state.window.is_some()
     }
 
     /// Whether every call fails.
@@ -215,6 +224,11 @@ impl Faults {
                 state.dead.map_or(Ok(()), |errno| Err(errno.into()))
             }
         }
+    }
+
+    fn names_before_failure(&self, path: &[u8]) -> Option<usize> {
+        let state = self.state.lock();
+        state.broken_listing.as_ref().filter(|(broken, _)| broken == path).map(|(_, names)| *names)
     }
 
     fn born(&self, inode: u64) {
@@ -283,15 +297,22 @@ struct FaultyReader {
     left: VecDeque<FoundName>,
     faults: Arc<Faults>,
     batch: usize,
+    /// The listing fails after so many names.
+    fails_after: Option<usize>,
 }
 
 impl DirReader for FaultyReader {
     fn next_batch(&mut self) -> io::Result<Vec<FoundName>> {
         self.faults.enter(Call::ListNext)?;
+        if self.fails_after == Some(0) {
+            return Err(Errno::IO.into());
+        }
         if self.left.is_empty() {
             self.left.extend(self.real.next_batch()?);
         }
         let take = if self.batch == 0 { self.left.len() } else { self.batch.min(self.left.len()) };
+        let take = take.min(self.fails_after.unwrap_or(take));
+        self.fails_after = self.fails_after.map(|names| names - take);
         let batch = self.left.drain(..take).collect();
         gate::pass()?;
         Ok(batch)
@@ -350,7 +371,8 @@ impl DiskIo for FaultyDisk {
     fn list(&self, path: &[u8]) -> io::Result<Box<dyn DirReader>> {
         self.faults.enter(Call::List)?;
         let (real, faults) = (self.real.list(path)?, Arc::clone(&self.faults));
-        Ok(Box::new(FaultyReader { real, left: VecDeque::new(), faults, batch: self.batch }))
+        let fails_after = self.faults.names_before_failure(path);
+        Ok(Box::new(FaultyReader { real, left: VecDeque::new(), faults, batch: self.batch, fails_after }))
     }
 
     fn set_attr(&self, fd: BorrowedFd<'_>, new: &NewAttr) -> io::Result<()> {

@@ -3,7 +3,6 @@
 //! Used by the suites that need no kernel. Every rig checks the volume's invariants when it is dropped.
 #![allow(dead_code, reason = "each suite uses its own part of the rig")]
 
-pub mod faults;
 pub mod faulty;
 pub mod gate;
 pub mod invariants;
