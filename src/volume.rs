@@ -41,6 +41,7 @@ pub mod name;
 mod orphans;
 pub mod placement;
 pub mod power;
+mod readings;
 pub mod recency;
 pub mod record;
 pub mod recovery;
@@ -106,6 +107,7 @@ struct Shared {
     recent: Vec<Ino>,
     /// Files that were written since the last sync, whose room may still change.
     unmeasured: Vec<Ino>,
+    readings: readings::Readings,
 }
 
 /// One inode that has handles.
@@ -181,6 +183,7 @@ impl Volume {
             unsettled: HashSet::new(),
             recent: Vec::new(),
             unmeasured: Vec::new(),
+            readings: readings::Readings::default(),
         };
         Ok(Volume {
             names: NameLocks::new(settings.io_timeout),

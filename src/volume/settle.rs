@@ -44,11 +44,13 @@ impl Volume {
         let (Some(_name), Some(path)) = (self.names.try_lock(parent, &name), self.path(ino)) else {
             return false;
         };
+        let reading = self.begin_reading(ino);
         let Ok(Ok(stat)) = self.disk(no).map(|disk| disk.io.stat(&path)) else {
             return true;
         };
         let mut shared = self.shared.lock();
-        let entry = shared.index.get(ino).filter(|_| shared.index.find(parent, &name) == Some(ino));
+        let latest = reading.end_as_latest(&mut shared);
+        let entry = shared.index.get(ino).filter(|_| latest && shared.index.find(parent, &name) == Some(ino));
         if let Some(entry) = entry.filter(|entry| entry.disk == no) {
             shared.index.set_attr(ino, Attr { blocks_512: stat.attr.blocks_512, ..entry.attr });
         }
