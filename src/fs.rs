@@ -18,7 +18,7 @@ use crate::volume::disk::{Access, DiskIo, FoundKind, NewAttr};
 use crate::volume::files::{Created, RenameMode};
 use crate::volume::index::Entry;
 use crate::volume::name::{self, EntryName, NameError};
-use crate::volume::{NewOwner, Opened, Volume};
+use crate::volume::{Attached, NewOwner, Opened, Volume};
 
 pub mod dir;
 pub mod monitor;
@@ -52,6 +52,8 @@ pub struct OpenedFile {
     pub entry: Entry,
     /// The backing file.
     pub fd: Arc<OwnedFd>,
+    /// What the layer above keeps with the open file, shared by all its handles.
+    pub attached: Arc<Attached>,
 }
 
 /// `statfs` of the volume, in blocks of 4096 bytes.
@@ -226,11 +228,11 @@ impl CacheFs {
     }
 
     fn keep(&self, opened: Opened, access: Access) -> OpenedFile {
-        let Opened { entry, fd } = opened;
+        let Opened { entry, fd, attached } = opened;
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let kept = Handle { ino: entry.ino, fd: Arc::clone(&fd), disk: entry.disk, access };
         self.handles.lock().insert(handle, Arc::new(kept));
-        OpenedFile { handle, entry, fd }
+        OpenedFile { handle, entry, fd, attached }
     }
 
     /// Refuses an open file that is not a regular one: somebody swapped it behind our back.
@@ -243,11 +245,12 @@ impl CacheFs {
         if stat.kind == FoundKind::File { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// Gives a handle back; the inode that it was open on.
-    pub fn close(&self, handle: u64) -> Option<Ino> {
-        let handle = self.handles.lock().remove(&handle)?;
-        self.volume.close(handle.ino, &handle.fd, handle.access.write);
-        Some(handle.ino)
+    /// Gives a handle back.
+    pub fn close(&self, handle: u64) {
+        let handle = self.handles.lock().remove(&handle);
+        if let Some(handle) = handle {
+            self.volume.close(handle.ino, &handle.fd, handle.access.write);
+        }
     }
 
     fn handle(&self, number: u64) -> Result<Arc<Handle>> {
