@@ -247,10 +247,13 @@ impl CacheFs {
 
     /// Gives a handle back.
     pub fn close(&self, handle: u64) {
-        let handle = self.handles.lock().remove(&handle);
-        if let Some(handle) = handle {
-            self.volume.close(handle.ino, &handle.fd, handle.access.write);
-        }
+        let Some(handle) = self.handles.lock().remove(&handle) else {
+            return;
+        };
+        let (ino, writes) = (handle.ino, handle.access.write);
+        // Given away, so that the volume decides when it is closed.
+        let fd = Arc::try_unwrap(handle).map_or_else(|shared| Arc::clone(&shared.fd), |handle| handle.fd);
+        self.volume.close(ino, fd, writes);
     }
 
     fn handle(&self, number: u64) -> Result<Arc<Handle>> {

@@ -228,11 +228,12 @@ impl Volume {
 
     /// Gives a handle back. After a writer's last handle the size is settled; after the very last one the file is
     /// no longer pinned, and an unlinked one is gone.
-    pub fn close(&self, ino: Ino, fd: &Arc<OwnedFd>, was_writer: bool) {
+    pub fn close(&self, ino: Ino, fd: Arc<OwnedFd>, was_writer: bool) {
         let entry = self.shared.lock().index.get(ino);
         if was_writer {
-            self.settle_closed(ino, fd);
+            self.settle_closed(ino, &fd);
         }
+        drop(fd);
         let mut shared = self.shared.lock();
         let Some(open) = shared.open.get_mut(&ino) else {
             return;
@@ -329,7 +330,7 @@ impl Shared {
         let file = self.open.remove(&ino)?;
         // A descriptor that can write would hold what its file system has allocated ahead.
         if !linked || file.writable {
-            return Some(LastReference::of(file, entry));
+            return Some(LastReference::of(file, entry.filter(|_| !linked)));
         }
         self.kept.keep(ino, file).map(|closed| LastReference::of(closed, None))
     }
