@@ -9,7 +9,7 @@ export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Downloads and tools: outside the clone, so that the next clone finds them.
-export KVSPAN_CACHE=${KVSPAN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvspan}
+export KVSPAN_CACHE=${KVSPAN_CACHE:-${XDG_CACHE_HOME:-${HOME:=/root}/.cache}/kvspan}
 command -v cargo >/dev/null || PATH=$PATH:$HOME/.cargo/bin
 
 say() { printf '%s\n' "$*" >&2; }

@@ -38,6 +38,7 @@ use crate::volume::record::RecordSettings;
 use crate::volume::{OnEvicted, Volume, VolumeSettings, recovery};
 use upkeep::Operator;
 
+mod supervisor;
 mod upkeep;
 
 mod records;
@@ -91,7 +92,10 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     wait_until_it_answers(&config)?;
     log::info!("mounted {} at {}", config.source, config.mountpoint.display());
     ready.ok()?;
+    supervisor::tell_ready(&config.mountpoint);
+    supervisor::spawn_watchdog(&config.mountpoint)?;
     let end = serve(&config, &inbox);
+    supervisor::tell_stopping(config.options.stop_timeout);
     if !config.options.read_only && !config.options.atime_interval.is_zero() {
         volume.flush_recency(Duration::ZERO, Some(Instant::now() + config.options.stop_timeout));
     }
@@ -355,6 +359,7 @@ fn serve(config: &Config, inbox: &Receiver<Event>) -> Result<(), SetupError> {
             }
             Event::Signal | Event::Panic => panicked |= matches!(event, Event::Panic),
         }
+        supervisor::tell_stopping(config.options.stop_timeout);
         unmount_or_detach(&config.mountpoint);
         event = match inbox.recv_timeout(deadline(config.options.stop_timeout)) {
             Ok(event) => event,
