@@ -32,6 +32,7 @@ pub mod attr;
 pub mod capacity;
 mod dirs;
 pub mod disk;
+mod durable;
 pub mod evictor;
 pub mod files;
 pub mod identity;

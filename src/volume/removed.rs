@@ -24,16 +24,14 @@ use super::attr::DiskNo;
 use super::disk::{Access, Disk, FoundKind, FoundStat};
 use super::files::{Place, is_gone, lossy};
 use super::index::Entry;
-use super::{Volume, name, now_ns};
+use super::{Volume, durable, name, now_ns};
 
 /// A disk's list is not longer: about 90,000 names of LMCache.
 const LIST_BYTES_MAX: usize = 16 << 20;
 /// What waits to be written is not longer.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 
-const DIR: &[u8] = b".kvspan";
 const LIST: &[u8] = b".kvspan/removed";
-const NEW_LIST: &[u8] = b".kvspan/removed.tmp";
 
 const READ_WRITE: Access = Access { read: true, write: true };
 
@@ -436,27 +434,9 @@ fn append(disk: &Disk, written: &mut Written, records: &[u8]) -> io::Result<()> 
         }
     }
     new.extend_from_slice(records);
-    replace_list(disk, &new)?;
+    durable::replace(disk.io.as_ref(), LIST, &new, 0o600)?;
     *written = Written { end_bytes: new.len() as u64, synced: true };
     Ok(())
-}
-
-fn replace_list(disk: &Disk, list: &[u8]) -> io::Result<()> {
-    match disk.io.unlink(NEW_LIST) {
-        Err(error) if !is_gone(&error) => return Err(error),
-        _ => {}
-    }
-    let fd = match disk.io.create(NEW_LIST, 0o600) {
-        Err(error) if is_gone(&error) => {
-            disk.io.mkdir(DIR, 0o755)?;
-            disk.io.create(NEW_LIST, 0o600)?
-        }
-        created => created?,
-    };
-    disk.io.write(fd.as_fd(), list, 0)?;
-    disk.io.fsync(fd.as_fd(), false)?;
-    disk.io.rename(NEW_LIST, LIST, true)?;
-    disk.io.fsync(disk.io.open_dir(DIR)?.as_fd(), false)
 }
 
 #[cfg(test)]
