@@ -37,6 +37,7 @@ pub mod evictor;
 pub mod files;
 pub mod identity;
 pub mod index;
+mod intent;
 mod live;
 pub mod name;
 mod orphans;
@@ -47,6 +48,7 @@ pub mod record;
 pub mod recovery;
 mod removed;
 mod rename;
+mod rename_dir;
 mod replace;
 pub mod report;
 pub mod rescan;
@@ -92,6 +94,7 @@ pub struct Volume {
     shadows: shadows::Shadows,
     orphans: orphans::Orphans,
     removed: removed::Removed,
+    renames: intent::Renames,
 }
 
 /// Rank 1: the index and the files that are open.
@@ -195,6 +198,7 @@ impl Volume {
             shadows: shadows::Shadows::new(),
             orphans: orphans::Orphans::new(disk_count),
             removed: removed::Removed::new(disk_count),
+            renames: intent::Renames::default(),
         })
     }
 

@@ -332,7 +332,7 @@ impl Volume {
     }
 
     /// Takes a name out of the index, and out of what the kernel remembers.
-    fn hide(&self, entry: &Entry) {
+    pub(super) fn hide(&self, entry: &Entry) {
         {
             let mut shared = self.shared.lock();
             shared.index.unlink(entry.ino);

@@ -156,6 +156,7 @@ impl Volume {
         if self.removed.is_readable(no.index()) {
             return;
         }
+        self.replay_renames();
         self.write_removed();
         let lists: Vec<Names> = self.disks().iter().map(|disk| names_of(&read_list(disk))).collect();
         if let Some(mine) = lists.get(no.index()) {

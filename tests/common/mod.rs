@@ -152,6 +152,7 @@ impl Rig {
         let temp_ttl = settings.temp_ttl;
         let volume = Volume::new(settings, disks, Box::new(|_| {}))?;
         let volume = Arc::new(volume);
+        volume.replay_renames();
         for n in 0..dirs.len() {
             volume.refresh_room(DiskNo(n as u8));
         }
