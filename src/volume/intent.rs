@@ -156,6 +156,7 @@ impl Volume {
         let Ok(_alone) = self.tree_alone() else {
             return log::error!("the tree is busy: renames of directories are not finished");
         };
+        self.renames.unsettled.store(false, Ordering::Release);
         let held: Vec<Held> = self.disks().iter().map(|disk| self.read_renames(disk)).collect();
         let mut waiting = Vec::new();
         for mut intent in intents_of(&held) {

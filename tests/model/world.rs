@@ -21,7 +21,7 @@ use super::reference::{Id, Node, OnDisks, Reading, Reference};
 use crate::common::faulty::{Faults, FaultyDisk};
 use crate::common::gate::Gate;
 use crate::common::invariants::{self, Found, Handles, Known};
-use crate::common::{Rig, disk_id};
+use crate::common::{Rig, disk_id, memory_dir};
 
 /// Names that a listing of a disk returns at a time.
 const BATCH: usize = 2;
@@ -432,10 +432,4 @@ fn tear(path: &std::path::Path, size_bytes: u64, zeroes: bool) {
         file.set_len(size_bytes).expect("a hole");
     }
     file.set_modified(times).expect("its old times");
-}
-
-/// Where files cost no disk, if the host has such a place.
-fn memory_dir() -> PathBuf {
-    let memory = PathBuf::from("/dev/shm");
-    if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
