@@ -64,8 +64,8 @@ impl Held {
 }
 
 impl Volume {
-    /// Whether a rename of a directory is neither done nor undone on a disk that is there.
-    pub(super) fn has_unsettled_rename(&self) -> bool {
+    /// Whether a disk that is there holds the record of a rename that this mount could not settle.
+    pub fn has_unsettled_rename(&self) -> bool {
         self.renames.unsettled.load(Ordering::Acquire)
     }
 
