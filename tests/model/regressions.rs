@@ -142,3 +142,10 @@ fn regression_a_crash_in_a_rename_over_another_name_costs_at_most_what_it_replac
         ],
     );
 }
+
+#[test]
+fn regression_a_name_that_the_first_walk_of_a_disk_could_not_read_is_asked_for() {
+    let fault = FailNext { disk: 0, call: Call::Stat, error: Io, skip: 0, count: 1 };
+    let create = Create { path: "k0.data", exclusive: false };
+    run(1, &[create, Remount { scan: false }, fault, Rescan { disk: 0 }, Load { path: "k0.data" }]);
+}
