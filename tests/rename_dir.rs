@@ -269,6 +269,24 @@ fn two_disks_that_come_back_one_after_the_other_follow_too() {
 }
 
 #[test]
+fn a_rename_that_waits_for_a_disk_that_was_taken_out_hinders_no_other() {
+    let lab = half_renamed(CASES[0]);
+    let rest = lab.try_mount(&[0, 1]).expect("a volume");
+    rest.fs.volume().load_removed(false, false);
+    rest.scan();
+    rest.rename("b", "c").expect("a rename");
+    rest.rename("c", "d").expect("a rename");
+    drop(rest);
+    assert_eq!(lab.records(), [0, 1, 2]);
+    let all = lab.mount(&[0, 1, 2]);
+    for n in 0..FILES {
+        let dir = if n % DISKS == 2 { "b" } else { "d" };
+        assert_eq!(all.load(&format!("{dir}/{}", Lab::name(n))).expect("a load"), bytes_of(n));
+    }
+    assert!(lab.has_no_record());
+}
+
+#[test]
 fn a_disk_that_refuses_has_the_others_take_the_rename_back() {
     for case in CASES {
         for refusing in 0..DISKS {

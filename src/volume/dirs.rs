@@ -14,7 +14,7 @@ use super::disk::{FoundStat, NewAttr};
 use super::files::{Place, lossy};
 use super::index::{Entry, Index, NewEntry};
 use super::name::EntryName;
-use super::{NewOwner, Volume, now_ns};
+use super::{NewOwner, Shared, Volume, now_ns};
 use crate::error::{Error, Result, is_disk_full, is_disk_trouble};
 
 impl Volume {
@@ -276,6 +276,16 @@ impl Volume {
     pub fn dir_disks(&self, dir: Ino) -> Vec<&super::disk::Disk> {
         let set = self.shared.lock().index.dir_disks(dir);
         self.numbered().filter(|(no, _)| set & (1 << no.0) != 0).map(|(_, disk)| disk).collect()
+    }
+}
+
+impl Shared {
+    /// A directory has copies on these disks; its attributes are those of one of them.
+    pub(super) fn set_copies(&mut self, dir: Ino, set: u64) {
+        self.index.set_dir_disks(dir, set);
+        if set != 0 && self.index.get(dir).is_some_and(|entry| set & (1 << entry.disk.0) == 0) {
+            self.index.set_disk(dir, DiskNo(set.trailing_zeros() as u8));
+        }
     }
 }
 

@@ -166,6 +166,8 @@ impl Volume {
             }
             self.follow(&mut intent);
             if intent.members.iter().any(|member| !member.done) {
+                let (from, to) = (lossy(&intent.from), lossy(&intent.to));
+                log::warn!("the rename of directory {from:?} to {to:?} waits for a disk that has not followed");
                 waiting.push(intent);
             }
         }

@@ -114,7 +114,7 @@ impl Volume {
 
     fn learn_copies(&self, dir: Ino, copies: &[(DiskNo, FoundStat)]) {
         let set = copies.iter().fold(0, |set, (no, _)| set | (1 << no.0));
-        self.shared.lock().index.set_dir_disks(dir, set);
+        self.shared.lock().set_copies(dir, set);
     }
 
     /// Does what is planned, disk by disk.
@@ -168,7 +168,7 @@ impl Volume {
             {
                 let mut shared = self.shared.lock();
                 let left = shared.index.dir_disks(dir) & !set;
-                shared.index.set_dir_disks(dir, left);
+                shared.set_copies(dir, left);
             }
             let mut after = Some(0);
             while let Some(cookie) = after.take() {

@@ -364,10 +364,7 @@ impl Volume {
             }
             return Ok(());
         }
-        shared.index.set_dir_disks(ino, left);
-        if entry.disk == no {
-            shared.index.set_disk(ino, DiskNo(left.trailing_zeros() as u8));
-        }
+        shared.set_copies(ino, left);
         Ok(())
     }
 
