@@ -269,6 +269,53 @@ fn two_disks_that_come_back_one_after_the_other_follow_too() {
 }
 
 #[test]
+fn mounts_without_any_disk_in_any_order_and_killed_themselves_never_split_a_directory() {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |bound: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (random >> 33) % bound
+    };
+    for (case, _) in [CASES[0], CASES[2]].into_iter().flat_map(|case| (0..6).map(move |round| (case, round))) {
+        for (calls, lab) in crashes(case, 3) {
+            let mut context = format!("{case:?} after {calls} calls");
+            for _ in 0..4 {
+                let some = below(7) + 1;
+                let present: Vec<usize> = (0..DISKS).filter(|n| some & (1 << n) != 0).collect();
+                let cut = below(50);
+                context = format!("{context}, {present:?} for {cut}");
+                if cut < 40 {
+                    lab.cut_after(cut);
+                    lab.try_mount(&present).into_iter().for_each(Rig::forget_checks);
+                    lab.heal();
+                    continue;
+                }
+                let rig = lab.mount(&present);
+                let is_at = |path: &str| rig.lookup(&format!("{path}/s")).is_ok();
+                assert!(is_at(case.from) != is_at(case.to), "{context}");
+            }
+            whole_under(&lab.mount(&[0, 1, 2]), case, &context);
+            assert!(lab.has_no_record(), "{context}");
+        }
+    }
+}
+
+#[test]
+fn a_rename_that_was_finished_without_a_disk_is_not_forgotten_when_its_directory_is_removed() {
+    let mut begun = crashes(CASES[0], 1).filter(|(_, lab)| lab.records() == [0, 1]);
+    let (_, lab) = begun.next().expect("a record that the last disk has not got");
+    let rest = lab.mount(&[0, 1]);
+    for n in (0..FILES).filter(|n| n % DISKS != 2) {
+        rest.unlink(&format!("b/{}", Lab::name(n))).expect("an unlink");
+    }
+    rest.rmdir("b/s").and(rest.rmdir("b")).expect("an empty directory");
+    drop(rest);
+    let all = lab.mount(&[0, 1, 2]);
+    assert!(is(&all.lookup("a"), Errno::NOENT), "the name that was last seen is the new one");
+    assert_eq!((lab.copies("a"), lab.copies("b")), (vec![], vec![2]));
+    assert!(lab.has_no_record());
+}
+
+#[test]
 fn a_rename_that_waits_for_a_disk_that_was_taken_out_hinders_no_other() {
     let lab = half_renamed(CASES[0]);
     let rest = lab.try_mount(&[0, 1]).expect("a volume");

@@ -4,13 +4,15 @@
 //! when each has followed, durable too. The next mount finishes what it finds, forward, before a name is shown
 //! ([`Volume::replay_renames`]):
 //!
-//! - A record that a disk of it lacks was never begun anywhere, or is over everywhere: it is dropped. A disk that is
-//!   missing or whose record cannot be read says nothing.
-//! - Otherwise each disk follows whose directory still is the one that was meant, by inode number and birth time. A name
-//!   that is not there, or is another directory by now, is left alone: so a replay can be repeated at will. A directory
-//!   that is in the way and not empty is left alone too, and said.
-//! - What cannot follow yet is waited for: the record stays, and says which disks have followed. From then on only these
-//!   must hold it, so that a disk which had not got it before the crash follows as well.
+//! - It goes forward if every disk of it that is there holds it, or if one of them has followed, by its record or by what
+//!   it shows. Otherwise it was never begun, and is dropped. A disk that is missing or whose record cannot be read says
+//!   nothing.
+//! - A disk follows whose directory still is the one that was meant, by inode number and birth time. A name that is not
+//!   there, or is another directory by now, is left alone: so a replay can be repeated at will. What is in the way and
+//!   no empty directory is left alone too, and said.
+//! - What cannot follow yet is waited for: the record stays, and says which disks have followed.
+//!
+//! Invariant: a disk that has followed holds the record until every disk has.
 //!
 //! Called by the rename of a directory, by a mount and by the rescan of a disk that could not be read, each with the
 //! tree for itself; the lock here is held for a few instructions. While a disk that is there holds a record that this
@@ -26,7 +28,7 @@ use rustix::io::Errno;
 use uuid::Uuid;
 
 use super::attr::{Attr, DiskNo};
-use super::disk::{Disk, DiskIo, FoundKind};
+use super::disk::{Disk, DiskIo, FoundKind, FoundStat};
 use super::files::{is, is_gone, lossy};
 use super::{Volume, durable};
 use crate::error::{Error, Result};
@@ -160,8 +162,8 @@ impl Volume {
         let held: Vec<Held> = self.disks().iter().map(|disk| self.read_renames(disk)).collect();
         let mut waiting = Vec::new();
         for mut intent in intents_of(&held) {
-            if self.is_over(&intent, &held) {
-                log::info!("the rename of directory {:?} was over, or never begun", lossy(&intent.from));
+            if !self.may_have_begun(&intent, &held) {
+                log::info!("the rename of directory {:?} was never begun, or is long over", lossy(&intent.from));
                 continue;
             }
             self.follow(&mut intent);
@@ -196,11 +198,12 @@ impl Volume {
         Held::Unknown
     }
 
-    /// Whether a disk that must hold a rename lacks it: all, and once some have followed only those.
-    fn is_over(&self, intent: &Intent, held: &[Held]) -> bool {
-        let decided = intent.members.iter().any(|member| member.done);
-        let must = self.members_of(intent).filter(|(_, _, member)| member.done || !decided);
-        must.into_iter().any(|(no, ..)| held.get(no.index()).is_some_and(|held| held.lacks(intent.id)))
+    /// Whether a rename may have begun: every disk that is there holds it, or some disk has followed.
+    fn may_have_begun(&self, intent: &Intent, held: &[Held]) -> bool {
+        let lacks = |no: DiskNo| held.get(no.index()).is_some_and(|held| held.lacks(intent.id));
+        intent.members.iter().any(|member| member.done)
+            || self.members_of(intent).all(|(no, ..)| !lacks(no))
+            || self.members_of(intent).any(|(_, disk, member)| is_copy(disk.io.stat(&intent.to), member))
     }
 
     /// Has every disk follow that is there and has not.
@@ -233,7 +236,7 @@ impl Volume {
         let io = disk.io.as_ref();
         let goes = if member.task == Task::Rename { &intent.from } else { &intent.to };
         let moved = match io.stat(goes) {
-            Ok(stat) if stat.kind == FoundKind::Dir && stat.stamps().id == member.dir => match member.task {
+            Ok(stat) if is_copy(Ok(stat), member) => match member.task {
                 Task::Rename => self
                     .make_parents(no, &intent.to, &stat.attr)
                     .and_then(|()| io.rename(&intent.from, &intent.to, true)),
@@ -290,6 +293,11 @@ fn intents_of(held: &[Held]) -> Vec<Intent> {
     }
     all.sort_by_key(|intent| (intent.time_ns, intent.id));
     all
+}
+
+/// Whether a disk's directory is the one that a rename means.
+fn is_copy(found: io::Result<FoundStat>, member: &Member) -> bool {
+    found.is_ok_and(|found| found.kind == FoundKind::Dir && found.stamps().id == member.dir)
 }
 
 /// Whether a rename was refused because of what lies at its names, and would be refused again.
