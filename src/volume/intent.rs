@@ -203,7 +203,9 @@ impl Volume {
         let lacks = |no: DiskNo| held.get(no.index()).is_some_and(|held| held.lacks(intent.id));
         intent.members.iter().any(|member| member.done)
             || self.members_of(intent).all(|(no, ..)| !lacks(no))
-            || self.members_of(intent).any(|(_, disk, member)| is_copy(disk.io.stat(&intent.to), member))
+            || self
+                .members_of(intent)
+                .any(|(_, disk, member)| member.task == Task::Rename && is_copy(disk.io.stat(&intent.to), member))
     }
 
     /// Has every disk follow that is there and has not.
