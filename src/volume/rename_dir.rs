@@ -4,6 +4,7 @@
 //! the disks before ([`super::intent`]). In process a disk that refuses has the others take it back; if one cannot, the
 //! record stays, and the index follows what really happened.
 
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use super::attr::{DiskNo, Ino, Kind};
@@ -13,7 +14,6 @@ use super::index::Entry;
 use super::intent::{Intent, Member, Task};
 use super::{Volume, now_ns};
 use crate::error::{Error, Result};
-use rustix::io::Errno;
 
 /// Entries that are looked at in one hold of the index lock.
 const ENTRIES_PER_HOLD: usize = 4_096;
@@ -162,7 +162,7 @@ impl Volume {
     /// These disks' copies of a directory have got another name: what lies in them is a miss until the rename is
     /// finished.
     fn forget_copies(&self, dir: Ino, stuck: &[DiskNo]) {
-        let set = stuck.iter().fold(0, |set, no| set | (1 << no.0));
+        let set: u64 = stuck.iter().fold(0, |set, no| set | (1 << no.0));
         let mut pending = vec![dir];
         while let Some(dir) = pending.pop() {
             {
@@ -170,18 +170,17 @@ impl Volume {
                 let left = shared.index.dir_disks(dir) & !set;
                 shared.set_copies(dir, left);
             }
-            let mut after = Some(0);
-            while let Some(cookie) = after.take() {
-                let mut files = Vec::new();
-                let mut looked = 0;
-                self.shared.lock().index.list(dir, cookie, &mut |listed| {
+            let mut next = Some(0);
+            while let Some(after) = next.take() {
+                let (mut files, mut looked) = (Vec::new(), 0);
+                self.shared.lock().index.list(dir, after, &mut |listed| {
                     match listed.kind {
                         Kind::Dir => pending.push(listed.ino),
                         Kind::File => files.push(listed.ino),
                     }
                     looked += 1;
-                    after = (looked == ENTRIES_PER_HOLD).then_some(listed.cookie);
-                    after.is_none()
+                    next = (looked == ENTRIES_PER_HOLD).then_some(listed.cookie);
+                    next.is_none()
                 });
                 for ino in files {
                     let entry = self.shared.lock().index.get(ino).filter(|entry| stuck.contains(&entry.disk));
