@@ -360,6 +360,24 @@ fn a_rename_that_waits_for_a_disk_that_was_taken_out_hinders_no_other() {
 }
 
 #[test]
+fn a_directory_keeps_its_name_until_a_disk_that_is_back_knows_what_was_unlinked_in_it() {
+    let lab = Lab::prepared(CASES[0]);
+    let rest = lab.mount(&[0, 1]);
+    rest.write("a/k2", b"younger").and(rest.unlink("a/k2")).expect("an unlink of what the missing disk has too");
+    rest.fs.volume().flush_removed();
+    drop(rest);
+    let all = lab.try_mount(&[0, 1, 2]).expect("a volume");
+    all.fs.volume().load_removed(false, false);
+    assert!(all.lookup("a/s").is_ok());
+    assert!(is(&all.rename("a", "b"), Errno::XDEV));
+    all.scan();
+    all.rename("a", "b").expect("a rename");
+    assert!(is(&all.load("b/k2"), Errno::NOENT));
+    drop(all);
+    assert!(is(&lab.mount(&[0, 1, 2]).load("b/k2"), Errno::NOENT));
+}
+
+#[test]
 fn a_disk_that_refuses_has_the_others_take_the_rename_back() {
     for case in CASES {
         for refusing in 0..DISKS {

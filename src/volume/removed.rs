@@ -169,6 +169,12 @@ impl Volume {
         self.removed.recording.load(Ordering::Acquire)
     }
 
+    /// Whether a disk that is back has not been told of all names that were taken away without it. They are known by
+    /// their paths, which must stay what they are until then.
+    pub fn awaits_removed_names(&self) -> bool {
+        self.removed.waiting.load(Ordering::Acquire)
+    }
+
     /// Files that were removed because their names had been taken away while their disk was not there.
     pub fn outdated_removed(&self) -> u64 {
         self.removed.outdated.load(Ordering::Relaxed)
@@ -209,7 +215,7 @@ impl Volume {
     /// Whether a file that was come across lost its name while its disk was not there; it is then removed. The caller
     /// holds the name.
     pub(super) fn is_outdated(&self, no: DiskNo, place: Place<'_>, stat: &FoundStat) -> bool {
-        if !self.removed.waiting.load(Ordering::Acquire) {
+        if !self.awaits_removed_names() {
             return false;
         }
         let Some((path, without)) = self.path_of(place.0, place.1).zip(self.removed.without.get(no.index())) else {
@@ -243,7 +249,7 @@ impl Volume {
             return;
         };
         let was_unreadable = unreadable.load(Ordering::Acquire);
-        if self.is_read_only() || !(was_unreadable || self.removed.waiting.load(Ordering::Acquire)) {
+        if self.is_read_only() || !(was_unreadable || self.awaits_removed_names()) {
             return;
         }
         let mut records = Vec::new();

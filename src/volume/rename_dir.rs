@@ -27,8 +27,8 @@ impl Volume {
         source: &Entry,
         target: Option<&Entry>,
     ) -> Result<()> {
-        if self.misses_a_disk() || self.has_unsettled_rename() {
-            // A copy could not follow, and would bring the old name back.
+        if self.misses_a_disk() || self.awaits_removed_names() || self.has_unsettled_rename() {
+            // A copy could not follow, or would bring back what was taken away below its old name.
             return Err(Error::CrossDisk);
         }
         let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
