@@ -15,8 +15,6 @@ pub const HEAD: &[u8] = b"kvspan renames 1\n";
 /// A file is not longer.
 pub const FILE_BYTES_MAX: usize = 256 << 10;
 
-/// No path is longer (`PATH_MAX`).
-const PATH_BYTES_MAX: usize = 4096;
 const DISKS_MAX: usize = 64;
 const CHECK_BYTES: usize = 8;
 
@@ -168,8 +166,7 @@ impl<'a> Bytes<'a> {
     fn path(&mut self) -> Option<Vec<u8>> {
         let length = usize::from(self.u16()?);
         let path = RelPath::new(self.take(length)?).ok()?;
-        let is_ours = !path.is_root() && !path.is_hidden() && length <= PATH_BYTES_MAX;
-        is_ours.then(|| path.as_bytes().to_vec())
+        (!path.is_root() && !path.is_hidden()).then(|| path.as_bytes().to_vec())
     }
 }
 
@@ -217,6 +214,15 @@ mod tests {
             assert!(decode(&damaged).is_none(), "damaged at {at}");
         }
         assert!(decode(&[&list[..], b"\0"].concat()).is_none());
+    }
+
+    #[test]
+    fn the_longest_path_that_a_disk_can_be_asked_for_is_read() {
+        // The directory above is opened by its path, of at most PATH_MAX, and the name is looked up in it.
+        let deep = vec!["x".repeat(254); 17].join("/");
+        let list = [intent(b"a", deep.as_bytes())];
+        assert!(deep.len() > 4096 + 200);
+        assert_eq!(decode(&encode(&list)), Some(list.to_vec()));
     }
 
     #[test]
