@@ -184,6 +184,7 @@ fn open_volume(
     let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;
     volume.load_removed(!missing.is_empty(), config.options.read_only);
+    volume.replay_renames();
     volume.open_records(RecordSettings { boot: procfs::boot_id(), sync_interval: config.options.sync_interval });
     for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
         volume.refresh_room(no);

@@ -35,10 +35,12 @@ pub mod capacity;
 mod deferred;
 mod dirs;
 pub mod disk;
+mod durable;
 pub mod evictor;
 pub mod files;
 pub mod identity;
 pub mod index;
+mod intent;
 mod live;
 pub mod name;
 mod open_files;
@@ -51,6 +53,7 @@ pub mod record;
 pub mod recovery;
 mod removed;
 mod rename;
+mod rename_dir;
 mod replace;
 pub mod report;
 pub mod rescan;
@@ -98,6 +101,7 @@ pub struct Volume {
     shadows: shadows::Shadows,
     orphans: orphans::Orphans,
     removed: removed::Removed,
+    renames: intent::Renames,
 }
 
 /// Rank 1: the index and the files that are open.
@@ -196,6 +200,7 @@ impl Volume {
             shadows: shadows::Shadows::new(),
             orphans: orphans::Orphans::new(disk_count),
             removed: removed::Removed::new(disk_count),
+            renames: intent::Renames::default(),
         })
     }
 
