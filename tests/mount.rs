@@ -16,8 +16,13 @@ mod ending;
 mod lifecycle;
 #[path = "mount/listing.rs"]
 mod listing;
+#[path = "common/loops.rs"]
+#[allow(dead_code, reason = "other suites use all of it")]
+mod loops;
 #[path = "mount/modes.rs"]
 mod modes;
+#[path = "mount/pjdfstest.rs"]
+mod pjdfstest;
 #[path = "mount/races.rs"]
 mod races;
 #[path = "mount/refusals.rs"]
