@@ -5,6 +5,7 @@ mod common;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::sync::Arc;
 
+use common::faulty::{Call, Faults, FaultyDisk};
 use common::{READ, Rig, WRITE, is, me, names_in};
 use kvspan::fs::OpenIntent;
 use kvspan::volume::attr::Ino;
@@ -463,4 +464,29 @@ fn a_disk_that_cannot_be_written_is_passed_over_by_stores() {
     chattr("-i").expect("chattr");
     assert!(stored.iter().all(|stored| *stored), "{stored:?}");
     assert_eq!(names_in(&rig.dirs[0]).len(), 0);
+}
+
+#[test]
+fn a_failed_fsync_is_told_to_every_handle_that_is_open_once() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let faults = Arc::new(Faults::default());
+    let shared = Arc::clone(&faults);
+    let dirs = vec![dir.path().to_path_buf()];
+    let rig = Rig::with_io(dirs, move |_, real| Box::new(FaultyDisk::new(real, Arc::clone(&shared))));
+    let first = rig.create("f").expect("a file");
+    let others = [WRITE, READ].map(|intent| rig.fs.open(first.entry.ino, intent).expect("an open"));
+    let other_file = rig.create("g").expect("a file");
+    for data_only in [false, true] {
+        faults.fail_next(Call::Fsync, Errno::IO, 1);
+        assert!(is(&rig.fs.fsync(first.handle, data_only), Errno::IO));
+        rig.fs.fsync(first.handle, data_only).expect("the disk says it once");
+        for other in &others {
+            assert!(is(&rig.fs.fsync(other.handle, data_only), Errno::IO), "it shares the backing file");
+            rig.fs.fsync(other.handle, data_only).expect("it has been told");
+        }
+        rig.fs.fsync(other_file.handle, data_only).expect("another file has lost nothing");
+    }
+    for opened in others.into_iter().chain([first, other_file]) {
+        rig.fs.close(opened.handle);
+    }
 }
