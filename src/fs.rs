@@ -131,6 +131,11 @@ impl CacheFs {
         self.volume.attributes(ino)
     }
 
+    /// Whether a file may change without the kernel's knowledge: through a map, while it is open for writing.
+    pub fn changes_unseen(&self, ino: Ino) -> bool {
+        self.volume.is_written(ino)
+    }
+
     /// Hard links of an entry as `stat` shows them.
     pub fn links(&self, entry: &Entry) -> u32 {
         self.volume.links(entry)
@@ -176,7 +181,7 @@ impl CacheFs {
     pub fn create(&self, parent: Ino, name: &[u8], owner: NewOwner, intent: OpenIntent) -> Result<OpenedFile> {
         let name = self.visible(parent, name)?;
         match self.volume.create((parent, name), owner)? {
-            Created::New(opened) => Ok(self.keep(opened, Access { read: true, write: true })),
+            Created::New(opened) => Ok(self.keep(opened, Access { read: intent.read, write: true })),
             Created::Existing(_) if intent.exclusive => Err(Error::Exists),
             Created::Existing(_) => {
                 // Counts the look-up that the answer to a create stands for.
@@ -249,7 +254,7 @@ impl CacheFs {
     /// Gives a handle back; the inode that it was open on.
     pub fn close(&self, handle: u64) -> Option<Ino> {
         let handle = self.handles.lock().remove(&handle)?;
-        self.volume.close(handle.ino, &handle.fd, handle.access.write);
+        self.volume.close(handle.ino, &handle.fd, handle.access);
         Some(handle.ino)
     }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
 
@@ -106,6 +107,8 @@ struct Shared {
     recent: Vec<Ino>,
     /// Files that were written since the last sync, whose room may still change.
     unmeasured: Vec<Ino>,
+    /// Files that may still be mapped although no handle is open.
+    mapped: LruCache<Ino, ()>,
 }
 
 /// One inode that has handles.
@@ -181,6 +184,7 @@ impl Volume {
             unsettled: HashSet::new(),
             recent: Vec::new(),
             unmeasured: Vec::new(),
+            mapped: LruCache::new(settle::MAX_MAPPED),
         };
         Ok(Volume {
             names: NameLocks::new(settings.io_timeout),
@@ -294,8 +298,9 @@ impl Volume {
             }
             (entry, open.filter(|open| open.writers > 0 || !entry.linked).map(|open| Arc::clone(&open.fd)))
         };
-        if let Some(fd) = writer {
-            entry.attr = self.refresh(&entry, &fd)?;
+        match writer {
+            Some(fd) => entry.attr = self.refresh(&entry, &fd)?,
+            None => self.look_again_if_mapped(&mut entry),
         }
         Ok(entry)
     }

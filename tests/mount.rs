@@ -17,8 +17,9 @@ mod lifecycle;
 #[path = "mount/listing.rs"]
 mod listing;
 #[path = "common/loops.rs"]
-#[allow(dead_code, reason = "other suites use all of it")]
 mod loops;
+#[path = "mount/maps.rs"]
+mod maps;
 #[path = "mount/modes.rs"]
 mod modes;
 #[path = "mount/pjdfstest.rs"]

@@ -255,7 +255,8 @@ impl Volume {
 
     /// Gives a handle back. After a writer's last handle the size is settled; after the very last one the file is
     /// no longer pinned, and an unlinked one is gone.
-    pub fn close(&self, ino: Ino, fd: &Arc<OwnedFd>, was_writer: bool) {
+    pub fn close(&self, ino: Ino, fd: &Arc<OwnedFd>, access: Access) {
+        let was_writer = access.write;
         let entry = self.shared.lock().index.get(ino);
         if was_writer {
             self.settle_closed(ino, fd);
@@ -279,6 +280,9 @@ impl Volume {
             }
             if was_writer {
                 shared.note_unmeasured([ino]);
+            }
+            if access.read && access.write {
+                shared.note_mapped(ino);
             }
             if handles == 0 {
                 shared.index.set_pinned(ino, false);
@@ -367,7 +371,7 @@ impl Volume {
             }
         };
         io.set_attr(fd.as_fd(), new).map_err(|e| Error::disk(entry.disk, e))?;
-        self.refresh(&entry, fd).inspect_err(|_| _ = self.shared.lock().unsettled.insert(ino))?;
+        self.refresh_or_note(&entry, fd)?;
         let mut shared = self.shared.lock();
         if new.atime.is_some() && new.mtime.is_none() {
             // A client's mark of use; whoever copies a file sets both times.

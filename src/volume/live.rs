@@ -3,12 +3,13 @@
 //! Called by look-ups, listings, SETATTR, RELEASE and the evictor. The index lock is held before and after the system
 //! call, never over it.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use super::Volume;
-use super::attr::{Attr, Ino};
+use super::attr::{Attr, Ino, Kind};
 use super::index::Entry;
+use super::{Volume, now_ns};
 use crate::error::{Error, Result};
 
 impl Volume {
@@ -20,6 +21,28 @@ impl Volume {
         let attr = Attr { atime_ns: last_use, ..stat.attr };
         shared.index.set_attr(entry.ino, attr);
         Ok(attr)
+    }
+
+    /// Extended attributes of a file or directory were changed by an open file: that moves its ctime.
+    ///
+    /// # Errors
+    /// What the disk said.
+    pub fn xattrs_changed(&self, entry: &Entry, fd: &OwnedFd) -> Result<()> {
+        if entry.kind == Kind::File {
+            return self.refresh_or_note(entry, fd);
+        }
+        // The index keeps the times of the names; the disks' copies have them only by chance.
+        let mut shared = self.shared.lock();
+        if let Some(entry) = shared.index.get(entry.ino) {
+            shared.index.set_attr(entry.ino, Attr { ctime_ns: now_ns(), ..entry.attr });
+        }
+        Ok(())
+    }
+
+    /// Refreshes what was just changed; if the disk does not say, it is asked again before the entry is shown.
+    pub(super) fn refresh_or_note(&self, entry: &Entry, fd: &OwnedFd) -> Result<()> {
+        let known = self.refresh(entry, fd);
+        known.map(drop).inspect_err(|_| _ = self.shared.lock().unsettled.insert(entry.ino))
     }
 
     /// An entry as it is now. A file can be found by its final name before the kernel has released its writer, and an
@@ -42,8 +65,17 @@ impl Volume {
                 Err(Error::NotFound)
             }
             None if unsettled => self.settle(entry.ino),
-            None => Ok(entry),
+            None => {
+                let mut entry = entry;
+                self.look_again_if_mapped(&mut entry);
+                Ok(entry)
+            }
         }
+    }
+
+    /// Whether a file is open for writing.
+    pub fn is_written(&self, ino: Ino) -> bool {
+        self.shared.lock().writers_of(ino) > 0
     }
 
     /// Asks the disk again what a file has become, since it could not say when the file was closed.
@@ -80,18 +112,19 @@ impl Volume {
     }
 
     /// Reads the sizes of the files in a directory that are being written, before a listing shows them: the kernel
-    /// takes a listed size for the file's, and would end reads there.
-    pub fn refresh_writers(&self, dir: Ino) {
+    /// takes a listed size for the file's, and would end reads there. Returns those files.
+    pub fn refresh_writers(&self, dir: Ino) -> HashSet<Ino> {
         let written: Vec<(Entry, Arc<OwnedFd>)> = {
             let shared = self.shared.lock();
             let open = self.numbered().flat_map(|(no, _)| shared.writing_on(no));
             let entries = open.filter_map(|(ino, open)| Some((shared.index.get(ino)?, Arc::clone(&open.fd))));
             entries.filter(|(entry, _)| entry.linked && entry.parent == dir).collect()
         };
-        for (entry, fd) in written {
-            if let Err(error) = self.refresh(&entry, &fd) {
+        for (entry, fd) in &written {
+            if let Err(error) = self.refresh(entry, fd) {
                 log::debug!("the size of a file that is being written is not known: {error}");
             }
         }
+        written.into_iter().map(|(entry, _)| entry.ino).collect()
     }
 }
