@@ -4,6 +4,8 @@
 
 #[path = "mount/access.rs"]
 mod access;
+#[path = "mount/alike.rs"]
+mod alike;
 #[path = "mount/bytes.rs"]
 mod bytes;
 #[path = "mount/data.rs"]
