@@ -3,7 +3,7 @@
 Lines from a volume and from a bare ext4 directory must be the same. Names of one part share a placement key where two of them
 are to lie on one disk (k.tmp and k.data).
 """
-import ctypes, errno, fcntl, mmap, os, shutil, subprocess, sys, time
+import ctypes, errno, fcntl, mmap, os, shutil, struct, subprocess, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
@@ -221,6 +221,118 @@ def running():
     print(opens('other', os.O_WRONLY), answer(os.unlink, 'other'), child.poll())
     child.kill()
     child.wait()
+
+
+def in_child(call, *args):
+    """The answer of a call in another process, or the signal that ended it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, str(answer(call, *args)).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as said:
+        text = said.read()
+    signal = os.waitpid(child, 0)[1] & 127
+    return 'signal %d' % signal if signal else text
+
+
+def locks():
+    put('f', b'0123456789'), put('g')
+    us, them = os.open('f', os.O_RDWR), lambda: os.open('f', os.O_RDWR)
+    EX, SH, UN, NB = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_UN, fcntl.LOCK_NB
+    def flock(kind):
+        return in_child(lambda: fcntl.flock(them(), kind | NB))
+    def lockf(kind, start=0, length=0):
+        return in_child(lambda: fcntl.lockf(them(), kind | NB, length, start))
+    def record(fd, command, kind, start=0, length=0):
+        """A struct flock in, and the kind, whence, start and length of what comes back."""
+        lock = fcntl.fcntl(fd, command, struct.pack('hhqqi4x', kind, 0, start, length, 0))
+        return struct.unpack('hhqqi4x', lock)[:4]
+    for kind in [EX, SH, UN]:
+        fcntl.flock(us, kind)
+        print('flock', kind, flock(EX), flock(SH), 'by fcntl', lockf(EX), 'another file', in_child(
+            lambda: fcntl.flock(os.open('g', os.O_RDWR), EX | NB)))
+    fcntl.flock(us, SH)
+    second = them()
+    print('two handles', answer(fcntl.flock, second, SH | NB), answer(fcntl.flock, second, EX | NB), flock(EX))
+    os.close(second), fcntl.flock(us, EX)
+    again = os.dup(us)
+    os.close(us)
+    print('a duplicate keeps it', flock(SH))
+    us = again
+    os.close(us)
+    print('closed', flock(EX))
+    us = them()
+    for kind, start, length in [(EX, 2, 3), (SH, 0, 0), (UN, 4, 2), (EX, 100, 0), (UN, 0, 0)]:
+        fcntl.lockf(us, kind, length, start)
+        print('lockf', kind, start, length, [lockf(EX, at, 1) for at in range(7)], lockf(SH, 3, 1), lockf(EX, 2 ** 40, 1))
+    fcntl.lockf(us, EX, 3, 2)
+    print('F_GETLK', in_child(lambda: record(them(), fcntl.F_GETLK, fcntl.F_WRLCK)))
+    os.close(them())
+    print('any close ends them', lockf(EX))
+    F_OFD_GETLK, F_OFD_SETLK = 36, 37
+    record(us, F_OFD_SETLK, fcntl.F_WRLCK, 5, 5)
+    second = them()
+    print('OFD', answer(record, second, F_OFD_SETLK, fcntl.F_WRLCK, 0, 5), answer(record, second, F_OFD_SETLK, fcntl.F_RDLCK, 9, 1),
+          record(second, F_OFD_GETLK, fcntl.F_RDLCK), lockf(EX, 7, 1))
+    os.close(second)
+    print('another close ends none', lockf(EX, 7, 1), in_child(lambda: record(us, F_OFD_SETLK, fcntl.F_RDLCK, 5, 5)), lockf(SH, 7, 1))
+    os.close(us)
+    print('its own does', lockf(EX, 7, 1))
+    us = them()
+    # One that waits gets it when it is free, and one that ends gives it back.
+    for lock, free in [(lambda fd: fcntl.flock(fd, EX), lambda fd: fcntl.flock(fd, UN)),
+                       (lambda fd: fcntl.lockf(fd, EX), lambda fd: fcntl.lockf(fd, UN))]:
+        lock(us)
+        waiter = os.fork()
+        if waiter == 0:
+            fd = them()
+            lock(fd)
+            os.pwrite(fd, b'got it', 0)
+            os._exit(0)
+        while '->' not in open('/proc/locks').read():
+            time.sleep(0.001)
+        print('held', os.pread(us, 6, 0))
+        free(us)
+        os.waitpid(waiter, 0)
+        print('given', os.pread(us, 6, 0), answer(lock, us))
+        os.pwrite(us, b'again ', 0), free(us)
+    os.unlink('f')
+    print('unlinked', answer(fcntl.flock, us, EX | NB), answer(fcntl.lockf, us, EX | NB))
+
+
+def maps():
+    put('f', b'a' * 12288)
+    fd = os.open('f', os.O_RDWR)
+    shared = mmap.mmap(fd, 12288)
+    os.ftruncate(fd, 10000)
+    private = mmap.mmap(fd, 10000, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    touch = lambda at: in_child(lambda: shared[at])
+    print('beyond the end of the file', touch(9999), touch(10001), touch(12287))
+    shared[10000:10010] = b'b' * 10
+    shared.flush()
+    print('not written', os.fstat(fd).st_size, os.pread(fd, 20, 9995))
+    os.ftruncate(fd, 4096)
+    print('cut', touch(4095), touch(4096), os.fstat(fd).st_size)
+    os.ftruncate(fd, 12288)
+    print('grown', touch(4096), touch(12287))
+    os.pwrite(fd, b'written', 5000)
+    print('read through the map', shared[5000:5007], private[5000:5007])
+    private[5000:5003] = b'PPP'
+    print('private', private[5000:5007], shared[5000:5007], os.pread(fd, 7, 5000))
+    shared[8192:8199] = b'through'
+    print('by a read', os.pread(fd, 7, 8192), in_child(lambda: os.pread(os.open('f', os.O_RDONLY), 7, 8192)))
+    fallocate(fd, PUNCH_HOLE | KEEP_SIZE, 4096, 4096)
+    print('punched', shared[5000:5007], shared[8192:8199])
+    in_child(lambda: shared.__setitem__(slice(0, 5), b'child'))
+    print('by another process', shared[0:5], os.pread(fd, 5, 0))
+    os.unlink('f')
+    shared[0:5] = b'after'
+    shared.flush()
+    print('unlinked', os.pread(fd, 5, 0), os.fstat(fd).st_nlink)
+    os.close(fd)
+    print('and closed', shared[0:5], private[0:5])
 
 
 top = os.path.join(sys.argv[1], sys.argv[2])

@@ -15,6 +15,8 @@ in_both_io_modes! {
     attributes_of_clients_have_the_sizes_and_errors_of_ext4,
     everything_that_an_unlinked_file_can_do_on_ext4_it_can_do_here,
     a_program_that_runs_cannot_be_written_and_one_that_is_written_cannot_run,
+    locks_between_processes_are_those_of_ext4,
+    maps_show_holes_cuts_and_the_writes_of_others_as_on_ext4,
 }
 
 /// Runs a part of `alike.py` on both, over one disk and over three.
@@ -64,4 +66,12 @@ fn everything_that_an_unlinked_file_can_do_on_ext4_it_can_do_here(io: Io) {
 
 fn a_program_that_runs_cannot_be_written_and_one_that_is_written_cannot_run(io: Io) {
     alike(io, "running");
+}
+
+fn locks_between_processes_are_those_of_ext4(io: Io) {
+    alike(io, "locks");
+}
+
+fn maps_show_holes_cuts_and_the_writes_of_others_as_on_ext4(io: Io) {
+    alike(io, "maps");
 }

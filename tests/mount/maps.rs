@@ -75,7 +75,6 @@ fn a_write_through_a_map_shows_at_once_while_a_handle_can_write_and_else_within_
     let found = times(&rig.mountpoint());
     assert_eq!(found, times(&bare));
     assert_eq!(found.matches("True 65536").count(), 6, "{found}");
-    rig.umount();
 }
 
 /// Fills a file through a map whose handle is closed.
