@@ -75,6 +75,9 @@ def times():
     moved('rename onto itself', ['b', 'b/g'], lambda: rename('b/g', 'b/g'))
     put('b/x')
     moved('NOREPLACE refused', ['b', 'b/g', 'b/x'], lambda: rename('b/g', 'b/x', NOREPLACE))
+    put('a/k.tmp'), put('b/k.data')
+    both = {'a/k.tmp': 'b/k.data', 'b/k.data': 'a/k.tmp'}
+    moved('exchange', ['a', 'b', *both], lambda: rename('a/k.tmp', 'b/k.data', EXCHANGE), both)
     for change in [lambda: os.chmod('b/x', 0o600), lambda: os.chown('b/x', 1, 1), lambda: os.utime('b/x', (1, 2 ** 31)),
                    lambda: os.setxattr('b/x', 'user.a', b'1'), lambda: os.removexattr('b/x', 'user.a'),
                    lambda: os.truncate('b/x', 5), lambda: os.truncate('b/x', 5)]:
