@@ -42,6 +42,9 @@ mod upkeep;
 
 mod records;
 
+/// Files that stay open between two loads, at most: with its inodes in the kernel each costs about 3 KiB.
+const MAX_KEPT_FILES: usize = 16_384;
+
 /// What ends a daemon.
 enum Event {
     /// The kernel has unmounted the file system, or the session broke.
@@ -76,6 +79,7 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     spawn("session", move || drop(ended.send(Event::SessionEnded(mounted.run()))))?;
     spawn_recovery(&fs)?;
     spawn_evictors(&volume, config.options.read_only)?;
+    spawn_deferred(&volume)?;
     if !config.options.read_only {
         spawn_recency(&volume, config.options.atime_interval)?;
         records::keep(&volume, config.options.sync_interval)?;
@@ -111,6 +115,12 @@ fn raise_open_files_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         log::warn!("the limit on open files cannot be raised: {error}");
     }
+}
+
+/// How many files may stay open after their last handle: what clients hold open comes first.
+fn kept_files() -> usize {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(most / 4).unwrap_or(usize::MAX).min(MAX_KEPT_FILES)
 }
 
 /// Sends messages where `log` says. `RUST_LOG` overrides the level; fuser's own debug level shows every request.
@@ -165,6 +175,7 @@ fn open_volume(
         high_percent: config.options.high,
         low_percent: config.options.low,
         eviction: config.options.eviction,
+        kept_files: kept_files(),
     };
     let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;
@@ -287,6 +298,19 @@ fn spawn_evictors(volume: &Arc<Volume>, read_only: bool) -> Result<(), SetupErro
                 } else {
                     volume.evict_pass(no);
                 }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// A thread a disk that frees the blocks of removed files, so that a slow disk holds up no other.
+fn spawn_deferred(volume: &Arc<Volume>) -> Result<(), SetupError> {
+    for (no, _) in volume.numbered() {
+        let volume = Arc::clone(volume);
+        spawn(&format!("free-{}", no.0), move || {
+            loop {
+                volume.drop_deferred(no, Duration::from_secs(3600));
             }
         })?;
     }

@@ -18,7 +18,7 @@ use crate::volume::disk::{Access, DiskIo, FoundKind, NewAttr};
 use crate::volume::files::{Created, RenameMode};
 use crate::volume::index::Entry;
 use crate::volume::name::{self, EntryName, NameError};
-use crate::volume::{NewOwner, Opened, Volume};
+use crate::volume::{Attached, NewOwner, Opened, Volume};
 
 pub mod dir;
 pub mod monitor;
@@ -54,6 +54,8 @@ pub struct OpenedFile {
     pub entry: Entry,
     /// The backing file.
     pub fd: Arc<OwnedFd>,
+    /// What the layer above keeps with the open file, shared by all its handles.
+    pub attached: Arc<Attached>,
 }
 
 /// `statfs` of the volume, in blocks of 4096 bytes.
@@ -233,12 +235,12 @@ impl CacheFs {
     }
 
     fn keep(&self, opened: Opened, access: Access) -> OpenedFile {
-        let Opened { entry, fd } = opened;
+        let Opened { entry, fd, attached } = opened;
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let owed_errno = AtomicI32::new(0);
         let kept = Handle { ino: entry.ino, fd: Arc::clone(&fd), disk: entry.disk, access, owed_errno };
         self.handles.lock().insert(handle, Arc::new(kept));
-        OpenedFile { handle, entry, fd }
+        OpenedFile { handle, entry, fd, attached }
     }
 
     /// Refuses an open file that is not a regular one: somebody swapped it behind our back.
@@ -251,11 +253,15 @@ impl CacheFs {
         if stat.kind == FoundKind::File { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// Gives a handle back; the inode that it was open on.
-    pub fn close(&self, handle: u64) -> Option<Ino> {
-        let handle = self.handles.lock().remove(&handle)?;
-        self.volume.close(handle.ino, &handle.fd, handle.access);
-        Some(handle.ino)
+    /// Gives a handle back.
+    pub fn close(&self, handle: u64) {
+        let Some(handle) = self.handles.lock().remove(&handle) else {
+            return;
+        };
+        let (ino, access) = (handle.ino, handle.access);
+        // Given away, so that the volume decides when it is closed.
+        let fd = Arc::try_unwrap(handle).map_or_else(|shared| Arc::clone(&shared.fd), |handle| handle.fd);
+        self.volume.close(ino, fd, access);
     }
 
     fn handle(&self, number: u64) -> Result<Arc<Handle>> {

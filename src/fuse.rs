@@ -25,7 +25,7 @@ use crate::volume::attr::Ino;
 use crate::volume::disk::NewAttr;
 use crate::volume::files::RenameMode;
 use crate::volume::index::Entry;
-use backing::{Backing, BackingTable};
+use backing::{Refusals, backing_id, is_passed_through};
 use convert::{errno, file_attr, file_type, generation, new_time, open_intent};
 
 mod backing;
@@ -50,14 +50,14 @@ pub struct GlueSettings {
 pub struct Glue {
     fs: Arc<CacheFs>,
     settings: GlueSettings,
-    backing: BackingTable,
+    refusals: Refusals,
     passthrough: Arc<AtomicBool>,
 }
 
 impl Glue {
     /// A face for a file system; `passthrough` is set to what the kernel granted.
     pub fn new(fs: Arc<CacheFs>, settings: GlueSettings, passthrough: Arc<AtomicBool>) -> Self {
-        Glue { fs, settings, backing: BackingTable::default(), passthrough }
+        Glue { fs, settings, refusals: Refusals::default(), passthrough }
     }
 
     fn attr(&self, entry: &Entry) -> fuser::FileAttr {
@@ -65,31 +65,27 @@ impl Glue {
     }
 
     fn io_mode(&self, ino: Ino) -> &'static str {
-        let passthrough = self.backing.mode(ino).unwrap_or(self.passthrough.load(Ordering::Relaxed));
+        let decided = self.fs.volume().attached(ino).and_then(|attached| is_passed_through(&attached));
+        let passthrough = decided.unwrap_or(self.passthrough.load(Ordering::Relaxed));
         if passthrough { "passthrough" } else { "daemon" }
     }
 
     /// A handle is open; decides how its bytes travel. Passthrough where one can register the backing file.
-    fn join_backing(
+    fn backing_id<'a>(
         &self,
-        opened: &OpenedFile,
+        opened: &'a OpenedFile,
         register: impl FnOnce() -> std::io::Result<fuser::BackingId>,
-    ) -> Result<Arc<Backing>, Error> {
+    ) -> Result<Option<&'a fuser::BackingId>, Error> {
         let wanted = self.passthrough.load(Ordering::Relaxed);
-        let backing = self.backing.join(opened.entry.ino, || if wanted { register().map(Some) } else { Ok(None) });
-        if backing.id().is_none()
+        let register = || if wanted { register().map(Some) } else { Ok(None) };
+        let id = backing_id(&opened.attached, &self.refusals, register);
+        if id.is_none()
             && let Err(error) = self.fs.check_regular(opened)
         {
-            self.release_handle(opened.handle);
+            self.fs.close(opened.handle);
             return Err(error);
         }
-        Ok(backing)
-    }
-
-    fn release_handle(&self, handle: u64) {
-        if let Some(ino) = self.fs.close(handle) {
-            self.backing.leave(ino);
-        }
+        Ok(id)
     }
 
     /// How long the kernel may believe attributes: not at all while a map may change them.
@@ -249,11 +245,9 @@ impl Filesystem for Glue {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(&error)),
         };
-        match self.join_backing(&opened, || reply.open_backing(&opened.fd)) {
-            Ok(backing) => match backing.id() {
-                Some(id) => reply.opened_passthrough(FileHandle(opened.handle), FopenFlags::FOPEN_NOFLUSH, id),
-                None => reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_NOFLUSH),
-            },
+        match self.backing_id(&opened, || reply.open_backing(&opened.fd)) {
+            Ok(Some(id)) => reply.opened_passthrough(FileHandle(opened.handle), FopenFlags::FOPEN_NOFLUSH, id),
+            Ok(None) => reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_NOFLUSH),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -275,13 +269,9 @@ impl Filesystem for Glue {
             Err(error) => return reply.error(errno(&error)),
         };
         let (ttl, attr, handle) = (&self.settings.entry_ttl, self.attr(&opened.entry), FileHandle(opened.handle));
-        match self.join_backing(&opened, || reply.open_backing(&opened.fd)) {
-            Ok(backing) => match backing.id() {
-                Some(id) => {
-                    reply.created_passthrough(ttl, &attr, generation(), handle, FopenFlags::FOPEN_NOFLUSH, id);
-                }
-                None => reply.created(ttl, &attr, generation(), handle, FopenFlags::FOPEN_NOFLUSH),
-            },
+        match self.backing_id(&opened, || reply.open_backing(&opened.fd)) {
+            Ok(Some(id)) => reply.created_passthrough(ttl, &attr, generation(), handle, FopenFlags::FOPEN_NOFLUSH, id),
+            Ok(None) => reply.created(ttl, &attr, generation(), handle, FopenFlags::FOPEN_NOFLUSH),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -336,7 +326,7 @@ impl Filesystem for Glue {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.release_handle(handle.0);
+        self.fs.close(handle.0);
         reply.ok();
     }
 

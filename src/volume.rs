@@ -24,6 +24,8 @@ use attr::{Attr, DiskNo, Ino, Kind};
 use disk::Disk;
 use index::{Entry, Index};
 use name::{EntryName, PlacementKey};
+pub use open_files::Attached;
+use open_files::{KeptFiles, OpenFile};
 use placement::Placement;
 use room::ObjectSizes;
 use writers::Writers;
@@ -31,6 +33,7 @@ use writers::Writers;
 mod adopt;
 pub mod attr;
 pub mod capacity;
+mod deferred;
 mod dirs;
 pub mod disk;
 pub mod evictor;
@@ -39,9 +42,11 @@ pub mod identity;
 pub mod index;
 mod live;
 pub mod name;
+mod open_files;
 mod orphans;
 pub mod placement;
 pub mod power;
+mod readings;
 pub mod recency;
 pub mod record;
 pub mod recovery;
@@ -73,6 +78,8 @@ pub struct VolumeSettings {
     pub low_percent: f64,
     /// What goes first.
     pub eviction: EvictionPolicy,
+    /// Files that stay open after their last handle, at most.
+    pub kept_files: usize,
 }
 
 /// Is told the inode of every file that was evicted and that the kernel may still know.
@@ -98,6 +105,8 @@ pub struct Volume {
 struct Shared {
     index: Index,
     open: HashMap<Ino, OpenFile>,
+    /// Files without a handle that are open for the next load.
+    kept: KeptFiles,
     /// What is open for writing, for each disk.
     writers: Vec<Writers>,
     sizes: ObjectSizes,
@@ -109,18 +118,7 @@ struct Shared {
     unmeasured: Vec<Ino>,
     /// Files that may still be mapped although no handle is open.
     mapped: LruCache<Ino, ()>,
-}
-
-/// One inode that has handles.
-struct OpenFile {
-    handles: u32,
-    writers: u32,
-    fd: Arc<OwnedFd>,
-    writable: bool,
-    /// Another file has its name now: it stays open until the kernel forgets it, for who has just found it.
-    replaced: bool,
-    /// When it was first opened for writing, of those who write now.
-    written_since: record::rule::Clock,
+    readings: readings::Readings,
 }
 
 /// What the volume has done since it was opened.
@@ -141,6 +139,8 @@ pub struct Opened {
     pub entry: Entry,
     /// The backing file.
     pub fd: Arc<OwnedFd>,
+    /// What the layer above keeps with the open file.
+    pub attached: Arc<Attached>,
 }
 
 /// Who a new file or directory belongs to, and its permission bits.
@@ -179,12 +179,14 @@ impl Volume {
         let shared = Shared {
             index,
             open: HashMap::new(),
+            kept: KeptFiles::new(settings.kept_files),
             writers: (0..disk_count).map(|_| Writers::default()).collect(),
             sizes: ObjectSizes::default(),
             unsettled: HashSet::new(),
             recent: Vec::new(),
             unmeasured: Vec::new(),
             mapped: LruCache::new(settle::MAX_MAPPED),
+            readings: readings::Readings::default(),
         };
         Ok(Volume {
             names: NameLocks::new(settings.io_timeout),

@@ -4,13 +4,16 @@ mod common;
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::faulty::{Call, Faults, FaultyDisk};
 use common::{READ, Rig, WRITE, is, me, names_in};
 use kvspan::fs::OpenIntent;
-use kvspan::volume::attr::Ino;
-use kvspan::volume::disk::{NewAttr, NewTime};
+use kvspan::volume::attr::{DiskNo, Ino};
+use kvspan::volume::disk::{DiskIo, NewAttr, NewTime};
 use kvspan::volume::files::RenameMode;
+use kvspan::volume::record::RecordSettings;
+use kvspan::volume::rescan::rescan_disk;
 use rustix::io::Errno;
 
 #[test]
@@ -488,5 +491,43 @@ fn a_failed_fsync_is_told_to_every_handle_that_is_open_once() {
     }
     for opened in others.into_iter().chain([first, other_file]) {
         rig.fs.close(opened.handle);
+    }
+}
+
+#[test]
+fn an_answer_from_before_a_write_is_not_believed_after_the_one_from_its_close() {
+    type Asker = (&'static str, Call, fn(&Rig));
+    let askers: [Asker; 5] = [
+        ("the evictor", Call::StatFd, |rig| rig.fs.volume().refresh_room(DiskNo(0))),
+        ("a look-up", Call::StatFd, |rig| _ = rig.lookup("k").expect("the entry")),
+        ("a listing", Call::StatFd, |rig| _ = rig.fs.volume().refresh_writers(Ino::ROOT)),
+        ("a rescan", Call::Stat, |rig| _ = rescan_disk(rig.fs.volume(), DiskNo(0), &|_| true).expect("a rescan")),
+        ("a sync", Call::Stat, |rig| assert!(rig.fs.volume().sync_disk(DiskNo(0)))),
+    ];
+    for (asker, call, ask) in askers {
+        let temp = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(temp.path().join(".kvspan")).expect("a directory");
+        let faults = Arc::new(Faults::default());
+        let shared = Arc::clone(&faults);
+        let wrap = move |_, real| Box::new(FaultyDisk::new(real, Arc::clone(&shared))) as Box<dyn DiskIo>;
+        let rig = Rig::with_io(vec![temp.path().to_path_buf()], wrap);
+        rig.scan();
+        let records = RecordSettings { boot: Some(uuid::Uuid::from_u128(1)), sync_interval: Duration::from_secs(30) };
+        rig.fs.volume().open_records(records);
+        let writer = rig.create("k").expect("a file");
+        // A first writer that has come and gone: the next sync looks at the file.
+        rig.fs.close(rig.fs.open(writer.entry.ino, WRITE).expect("an open").handle);
+        faults.stall_answer_of_next(call);
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| ask(&rig));
+            assert!(faults.wait_stalled(1, Duration::from_secs(30)), "{asker} asks the disk");
+            rig.fs.write(writer.handle, &[7; 100_000], 0).expect("a write");
+            rig.fs.close(writer.handle);
+            faults.release();
+            asking.join().expect("an answer");
+        });
+        let entry = rig.lookup("k").expect("the entry");
+        let on_disk = std::fs::metadata(rig.on_disk(0, "k")).expect("the file");
+        assert_eq!((entry.attr.size_bytes, entry.attr.blocks_512), (100_000, on_disk.blocks()), "{asker}");
     }
 }

@@ -14,6 +14,7 @@ mod run;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ on_a_mount! {
     a_load_of_a_known_name_costs_two_requests,
     a_miss_that_is_known_costs_no_request,
     a_store_costs_five_calls_on_the_disk_and_a_load_two,
+    a_store_of_another_user_costs_one_call_more,
     a_look_up_costs_no_call_on_any_disk,
 }
 
@@ -200,13 +202,10 @@ fn cannot_trace() -> bool {
     !works
 }
 
-fn a_store_costs_five_calls_on_the_disk_and_a_load_two() {
-    if cannot_trace() {
-        return;
-    }
+/// A mount whose disks have all had their first create, which writes the disk's record.
+fn warm(options: &str) -> Rig {
     let mut rig = Rig::new(8);
-    rig.mount("entry_ttl=1h,negative_ttl=1h");
-    // The first create on a disk after a mount writes the disk's record.
+    rig.mount(&format!("entry_ttl=1h,negative_ttl=1h,{options}"));
     for n in 0..1000 {
         if rig.disks.iter().all(|disk| fs::read_dir(disk).expect("a disk").count() > 1) {
             break;
@@ -214,6 +213,14 @@ fn a_store_costs_five_calls_on_the_disk_and_a_load_two() {
         fs::write(rig.path(format!("warm{n}")), "x").expect("a file");
     }
     run::shell(&rig.mountpoint(), "rm warm*").ok();
+    rig
+}
+
+fn a_store_costs_five_calls_on_the_disk_and_a_load_two() {
+    if cannot_trace() {
+        return;
+    }
+    let rig = warm("");
     let quiet = rig.open_fds();
     let released = || rig.status()["files"] == STORES && rig.open_fds() <= quiet;
     let trace = Trace::of(&rig);
@@ -227,9 +234,34 @@ fn a_store_costs_five_calls_on_the_disk_and_a_load_two() {
     for n in 0..STORES {
         assert_eq!(load(&rig.mountpoint(), &format!("k{n}"), 100_000, false), Ok(pattern(n, 100_000)));
     }
-    wait_until("all files are closed", released);
-    let calls = trace.calls(&rig);
-    assert_eq!(calls, counted(&[("openat2", STORES), ("close", STORES)]));
+    assert_eq!(trace.calls(&rig), counted(&[("openat2", STORES)]), "what was read stays open");
+    // A look at the name, and the first time one at the file that is open.
+    for looks in [2, 1, 1] {
+        let trace = Trace::of(&rig);
+        for n in 0..STORES {
+            assert_eq!(load(&rig.mountpoint(), &format!("k{n}"), 100_000, false), Ok(pattern(n, 100_000)));
+        }
+        assert_eq!(trace.calls(&rig), counted(&[("statx", looks * STORES)]));
+    }
+    (0..STORES).for_each(|n| fs::remove_file(rig.path(format!("k{n}.data"))).expect("an unlink"));
+    wait_until("what has no name is closed", || rig.open_fds() <= quiet);
+}
+
+fn a_store_of_another_user_costs_one_call_more() {
+    if cannot_trace() {
+        return;
+    }
+    let rig = warm("allow_other");
+    fs::set_permissions(rig.mountpoint(), PermissionsExt::from_mode(0o1777)).expect("chmod");
+    let quiet = rig.open_fds();
+    let trace = Trace::of(&rig);
+    let stores = format!("for n in $(seq {STORES}); do echo bytes >k$n.tmp && mv -T k$n.tmp k$n.data; done");
+    run::shell_as(4242, 4242, &rig.mountpoint(), &stores).ok();
+    wait_until("all files are closed", || rig.status()["files"] == STORES && rig.open_fds() <= quiet);
+    let mut calls = trace.calls(&rig);
+    let owned = calls.remove("fchown").unwrap_or(0);
+    assert_eq!(owned, STORES as usize, "the file is given to the user");
+    assert_eq!(calls, counted(&[("openat2", STORES), ("statx", 2 * STORES), ("renameat2", STORES), ("close", STORES)]));
 }
 
 fn a_look_up_costs_no_call_on_any_disk() {

@@ -1,74 +1,45 @@
 //! Backing ids: how the bytes of each open inode travel.
 //!
-//! The kernel wants one io mode and one backing id an inode at a time (an open with another one is EIO), so all
-//! handles of an inode share what its first one got. Called by the glue. Rank 2: the table's lock is never held over
-//! the ioctl that registers or closes an id.
+//! The kernel wants one io mode and one backing id an inode at a time (an open with another one is EIO), so all handles of
+//! an inode share what its first one got. It is attached to the open file: it lasts as long as the volume keeps the file
+//! open, also between two loads, and is closed with it. Called by the glue.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use fuser::BackingId;
-use parking_lot::Mutex;
 
-use crate::volume::attr::Ino;
+use crate::volume::Attached;
 
-/// How the handles of one inode do their I/O.
+/// Whether passthrough has been refused for a file.
 #[derive(Default)]
-pub struct Backing {
-    decided: OnceLock<Option<BackingId>>,
+pub struct Refusals {
+    said: AtomicBool,
 }
 
-impl Backing {
-    /// The id for passthrough; `None` when bytes travel through the daemon.
-    pub fn id(&self) -> Option<&BackingId> {
-        self.decided.get().and_then(Option::as_ref)
-    }
+/// The id of an open file for passthrough; `None` when its bytes travel through the daemon. The first to ask decides by
+/// `register`; an error means that the file system cannot be passed through, and its files go through the daemon.
+pub fn backing_id<'a>(
+    attached: &'a Attached,
+    refusals: &Refusals,
+    register: impl FnOnce() -> io::Result<Option<BackingId>>,
+) -> Option<&'a BackingId> {
+    let decide = || {
+        register().unwrap_or_else(|error| {
+            if !refusals.said.swap(true, Ordering::Relaxed) {
+                log::warn!("passthrough was refused for a file, which goes through the daemon: {error}");
+            }
+            None
+        })
+    };
+    decided(attached.get_or_init(|| Box::new(decide())).as_ref())
 }
 
-/// The inodes that have handles.
-#[derive(Default)]
-pub struct BackingTable {
-    inodes: Mutex<HashMap<Ino, (u32, Arc<Backing>)>>,
-    refused: AtomicBool,
+/// Whether an open file is passed through; `None` while that is not decided.
+pub fn is_passed_through(attached: &Attached) -> Option<bool> {
+    attached.get().map(|attached| decided(attached.as_ref()).is_some())
 }
 
-impl BackingTable {
-    /// One more handle. The first of an inode decides by `register`; an error means that this file system cannot be
-    /// passed through, and its files go through the daemon.
-    pub fn join(&self, ino: Ino, register: impl FnOnce() -> io::Result<Option<BackingId>>) -> Arc<Backing> {
-        let backing = {
-            let mut inodes = self.inodes.lock();
-            let (handles, backing) = inodes.entry(ino).or_default();
-            *handles += 1;
-            Arc::clone(backing)
-        };
-        backing.decided.get_or_init(|| {
-            register().unwrap_or_else(|error| {
-                if !self.refused.swap(true, Ordering::Relaxed) {
-                    log::warn!("passthrough was refused for a file, which goes through the daemon: {error}");
-                }
-                None
-            })
-        });
-        backing
-    }
-
-    /// One handle less; with the last one the id is closed.
-    pub fn leave(&self, ino: Ino) {
-        let _last = {
-            let mut inodes = self.inodes.lock();
-            let Some((handles, _)) = inodes.get_mut(&ino) else {
-                return;
-            };
-            *handles -= 1;
-            if *handles == 0 { inodes.remove(&ino) } else { None }
-        };
-    }
-
-    /// Whether an open inode is passed through; `None` when it has no handle.
-    pub fn mode(&self, ino: Ino) -> Option<bool> {
-        self.inodes.lock().get(&ino).map(|(_, backing)| backing.id().is_some())
-    }
+fn decided(attached: &(dyn std::any::Any + Send + Sync)) -> Option<&BackingId> {
+    attached.downcast_ref::<Option<BackingId>>().and_then(Option::as_ref)
 }

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::attr::Attr;
+use super::deferred::Deferred;
 use super::record::Keeper;
 use super::record::rule::MountInstance;
 use crate::config::Amount;
@@ -199,6 +200,8 @@ pub struct Disk {
     pub bell: Bell,
     /// What a power loss may tear.
     pub record: Keeper,
+    /// Removed files whose blocks are still to be freed.
+    pub(super) deferred: Deferred,
     scanned: AtomicBool,
     /// Rank 0: one scan at a time, held from its beginning to its end.
     scan: Mutex<()>,
@@ -221,6 +224,7 @@ impl Disk {
             scanned: AtomicBool::new(false),
             bell: Bell::default(),
             record: Keeper::default(),
+            deferred: Deferred::default(),
             scan: Mutex::new(()),
             foreign: AtomicU64::new(0),
             undeletable: AtomicU64::new(0),

@@ -263,7 +263,8 @@ impl Volume {
             return Ok(false);
         };
         let path = self.path_of(entry.parent, entry_name).ok_or(Error::NotFound)?;
-        let kernel_knows = {
+        // Dropped at the end, after the unlink: the room is wanted now.
+        let (kernel_knows, _kept) = {
             let mut shared = self.shared.lock();
             let Some(now) = shared.index.get(entry.ino) else {
                 return Ok(false);
@@ -276,7 +277,7 @@ impl Volume {
             }
             shared.index.evict(entry.ino);
             shared.changed_dir(entry.parent, now_ns());
-            now.lookups > 0
+            (now.lookups > 0, shared.take_kept(entry.ino))
         };
         match self.disk(entry.disk)?.io.unlink(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -14,9 +14,9 @@ use super::attr::{Attr, DiskNo, Ino, Kind};
 use super::disk::{Access, NewAttr, NewTime};
 use super::index::{Entry, NewEntry};
 use super::name::EntryName;
-use super::{NewOwner, OpenFile, Opened, Volume, now_ns};
+use super::{NewOwner, Opened, Volume, now_ns};
 use crate::config::PlacementPolicy;
-use crate::error::{Error, Result, is_disk_full, is_disk_trouble};
+use crate::error::{Error, Result, is_disk_full};
 
 /// What a rename does with a name that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,6 @@ impl Volume {
         };
         let away = self.is_away(name.as_bytes(), no);
         let new = NewEntry { kind: Kind::File, disk: no, attr, writing: true, away };
-        let fd = Arc::new(fd);
         let mut shared = self.shared.lock();
         let inserted = shared.index.insert(parent, name.as_bytes(), new);
         let Ok(ino) = inserted else {
@@ -136,11 +135,8 @@ impl Volume {
         };
         shared.changed_dir(parent, now_ns());
         shared.index.add_lookups(ino, 1);
-        shared.index.set_pinned(ino, true);
-        shared.open.entry(ino).or_insert(OpenFile::new(&fd, true)).add_handle(true);
-        shared.add_writer(no, ino);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
-        Ok(Created::New(Opened { entry, fd }))
+        Ok(Created::New(shared.open_created(entry, fd)))
     }
 
     /// Gives a new file to its caller, and reads what the disk made of it: since multigrain timestamps (Linux 6.13) no
@@ -175,128 +171,6 @@ impl Volume {
         Err(Error::disk(no, Errno::EXIST.into()))
     }
 
-    /// Opens a file and pins it until [`close`](Self::close).
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] when the disk no longer has it or cannot be read: a miss.
-    pub fn open(&self, ino: Ino, access: Access) -> Result<Opened> {
-        if let Some(opened) = self.share_open(ino, access) {
-            return Ok(opened);
-        }
-        let _tree = self.tree_if_nested(ino);
-        let (entry, _, _guard) = self.lock_entry(ino)?;
-        if entry.kind == Kind::Dir {
-            return Err(Error::IsDirectory);
-        }
-        if access.write {
-            self.ready_to_write(entry.disk)?;
-        }
-        let path = self.path(ino).ok_or(Error::Stale)?;
-        let disk = self.disk(entry.disk)?;
-        // A writer's file is opened for both: one fd then serves later reads, fallocate and copies.
-        let wanted = Access { read: true, write: access.write };
-        let opened = match disk.io.open(&path, wanted) {
-            Err(error) if is(&error, Errno::ACCESS) && access.write => {
-                disk.io.open(&path, Access { read: false, write: true })
-            }
-            opened => opened,
-        };
-        let fd = match opened {
-            Ok(fd) => Arc::new(fd),
-            Err(error) if is_gone(&error) => {
-                self.forget_entry(ino);
-                return Err(Error::NotFound);
-            }
-            Err(error) if is_disk_trouble(&error) => {
-                log::warn!("disk {}: open {:?}: {error}", disk.path.display(), lossy(&path));
-                return Err(Error::NotFound);
-            }
-            Err(error) => return Err(Error::disk(entry.disk, error)),
-        };
-        self.count_open(ino, &fd, access, true)
-    }
-
-    /// Joins handles that are open already, if one fd serves all.
-    fn share_open(&self, ino: Ino, access: Access) -> Option<Opened> {
-        let fd = {
-            let shared = self.shared.lock();
-            let open = shared.open.get(&ino)?;
-            (open.writable || !access.write).then(|| Arc::clone(&open.fd))?
-        };
-        self.count_open(ino, &fd, access, false).ok()
-    }
-
-    fn count_open(&self, ino: Ino, fd: &Arc<OwnedFd>, access: Access, fresh: bool) -> Result<Opened> {
-        let mut shared = self.shared.lock();
-        if !fresh && !shared.open.contains_key(&ino) {
-            return Err(Error::Stale);
-        }
-        if !access.write {
-            shared.end_probation(ino);
-        }
-        shared.note_use(ino, now_ns());
-        shared.index.set_pinned(ino, true);
-        let entry = shared.index.get(ino).ok_or(Error::Stale)?;
-        let open = shared.open.entry(ino).or_insert_with(|| OpenFile::new(fd, access.write));
-        open.add_handle(access.write);
-        if access.write && !open.writable {
-            open.fd = Arc::clone(fd);
-            open.writable = true;
-        }
-        if access.write {
-            shared.add_writer(entry.disk, ino);
-        }
-        let Some(open) = shared.open.get(&ino) else {
-            return Err(Error::Stale);
-        };
-        let fd = if access.write || !open.writable { Arc::clone(fd) } else { Arc::clone(&open.fd) };
-        Ok(Opened { entry, fd })
-    }
-
-    /// Gives a handle back. After a writer's last handle the size is settled; after the very last one the file is
-    /// no longer pinned, and an unlinked one is gone.
-    pub fn close(&self, ino: Ino, fd: &Arc<OwnedFd>, access: Access) {
-        let was_writer = access.write;
-        let entry = self.shared.lock().index.get(ino);
-        if was_writer {
-            self.settle_closed(ino, fd);
-        }
-        // Dropped, and so closed, after the lock.
-        let _last_fd = {
-            let mut shared = self.shared.lock();
-            let Some(open) = shared.open.get_mut(&ino) else {
-                return;
-            };
-            open.handles = open.handles.saturating_sub(1);
-            open.writers = open.writers.saturating_sub(u32::from(was_writer));
-            let (handles, writers) = (open.handles, open.writers);
-            if was_writer && let Some(entry) = entry {
-                shared.remove_writer(entry.disk, ino);
-                let size_bytes = shared.index.get(ino).map_or(0, |entry| entry.attr.bytes_on_disk());
-                shared.sizes.add(size_bytes);
-            }
-            if writers == 0 {
-                shared.index.set_writing(ino, false);
-            }
-            if was_writer {
-                shared.note_unmeasured([ino]);
-            }
-            if access.read && access.write {
-                shared.note_mapped(ino);
-            }
-            if handles == 0 {
-                shared.index.set_pinned(ino, false);
-                // It was in use until now, and may have been passed over as a victim because of that.
-                shared.index.touch(ino, now_ns());
-                let found_again = shared.index.get(ino).is_some_and(|entry| !entry.linked && entry.lookups > 0);
-                let keeps = found_again && shared.open.get(&ino).is_some_and(|open| open.replaced);
-                if keeps { None } else { shared.open.remove(&ino) }
-            } else {
-                None
-            }
-        };
-    }
-
     /// Unlinks a file: the index first, so that no look-up finds it any more, then the disk.
     ///
     /// # Errors
@@ -311,6 +185,7 @@ impl Volume {
         }
         let path = self.path_of(parent, name).ok_or(Error::NotFound)?;
         let disk = self.disk(entry.disk)?;
+        let last = self.last_reference(&entry, &path);
         {
             let mut shared = self.shared.lock();
             shared.index.unlink(entry.ino);
@@ -319,6 +194,7 @@ impl Volume {
         match disk.io.unlink(&path) {
             Ok(()) => {
                 self.name_removed(place);
+                self.drop_later(last);
                 Ok(())
             }
             Err(error) if is_gone(&error) => Err(Error::NotFound),
@@ -346,7 +222,7 @@ impl Volume {
 
     /// The disk no longer has a file that the index shows: somebody removed it behind our back.
     pub(super) fn forget_entry(&self, ino: Ino) {
-        self.shared.lock().index.unlink(ino);
+        let _kept = self.shared.lock().unlink(ino);
     }
 
     /// Changes attributes of a file or directory, through `fd` where the caller has it open for writing.

@@ -15,10 +15,14 @@ use crate::error::{Error, Result};
 impl Volume {
     /// Reads the attributes of an open file from its disk into the index.
     pub(super) fn refresh(&self, entry: &Entry, fd: &OwnedFd) -> Result<Attr> {
+        let reading = self.begin_reading(entry.ino);
         let stat = self.disk(entry.disk)?.io.stat_fd(fd.as_fd()).map_err(|e| Error::disk(entry.disk, e))?;
         let mut shared = self.shared.lock();
-        let last_use = shared.index.get(entry.ino).map_or(entry.attr.atime_ns, |e| e.attr.atime_ns);
-        let attr = Attr { atime_ns: last_use, ..stat.attr };
+        let known = shared.index.get(entry.ino).map_or(entry.attr, |entry| entry.attr);
+        if !reading.end_as_latest(&mut shared) {
+            return Ok(known);
+        }
+        let attr = Attr { atime_ns: known.atime_ns, ..stat.attr };
         shared.index.set_attr(entry.ino, attr);
         Ok(attr)
     }
@@ -86,12 +90,14 @@ impl Volume {
         let _tree = self.tree_if_nested(ino);
         let (entry, _, _name) = self.lock_entry(ino)?;
         let path = self.path(ino).ok_or(Error::Stale)?;
+        let reading = self.begin_reading(ino);
         let stat = self.disk(entry.disk)?.io.stat(&path).map_err(|_| Error::NotFound)?;
-        let attr = Attr { atime_ns: entry.attr.atime_ns, ..stat.attr };
         let mut shared = self.shared.lock();
-        shared.index.set_attr(ino, attr);
-        shared.unsettled.remove(&ino);
-        Ok(Entry { attr, ..entry })
+        if reading.end_as_latest(&mut shared) {
+            shared.index.set_attr(ino, Attr { atime_ns: entry.attr.atime_ns, ..stat.attr });
+            shared.unsettled.remove(&ino);
+        }
+        shared.index.get(ino).ok_or(Error::Stale)
     }
 
     /// A writer has closed its file: the index learns what it has become.

@@ -74,14 +74,14 @@ impl Volume {
         if !is_orphan || entry.pinned || entry.writing {
             return false;
         }
-        {
+        let _kept = {
             let mut shared = self.shared.lock();
             // Handles join without the name lock.
             if shared.open.contains_key(&entry.ino) {
                 return false;
             }
-            shared.index.unlink(entry.ino);
-        }
+            shared.unlink(entry.ino)
+        };
         let removed = self.unlink_orphan(entry.disk, path).is_ok();
         if !removed {
             self.put_back((entry.parent, name), entry);

@@ -15,7 +15,7 @@ use super::index::Entry;
 use super::record::rule::{Clock, FileId, LISTED_MAX, Removal, Stamps, Writer};
 use super::record::{Figures, RecordSettings, Syncing, now};
 use super::room::ObjectSizes;
-use super::{OpenFile, Volume, now_ns};
+use super::{Volume, now_ns};
 use crate::error::{Error, Result};
 
 /// Slots of the index that are looked at in one hold of its lock.
@@ -26,31 +26,6 @@ struct OpenWriter {
     ino: Ino,
     opened: Clock,
     fd: Arc<OwnedFd>,
-}
-
-impl OpenFile {
-    /// A file that nobody has open yet.
-    pub(super) fn new(fd: &Arc<OwnedFd>, writable: bool) -> OpenFile {
-        OpenFile {
-            handles: 0,
-            writers: 0,
-            fd: Arc::clone(fd),
-            writable,
-            replaced: false,
-            written_since: Clock::default(),
-        }
-    }
-
-    /// One more handle.
-    pub(super) fn add_handle(&mut self, writes: bool) {
-        self.handles += 1;
-        if writes {
-            if self.writers == 0 {
-                self.written_since = now();
-            }
-            self.writers += 1;
-        }
-    }
 }
 
 impl FoundStat {
@@ -310,7 +285,7 @@ impl Volume {
             // A request is stuck with the name; whatever it does, nobody finds the file any more.
             (Err(Error::Busy), _) if suspect => {
                 disk.record.note_incomplete();
-                self.shared.lock().index.unlink(ino);
+                let _kept = self.shared.lock().unlink(ino);
                 return;
             }
             _ => return,
@@ -333,11 +308,11 @@ impl Volume {
 
     /// Takes a name out of the index, and out of what the kernel remembers.
     fn hide(&self, entry: &Entry) {
-        {
+        let _kept = {
             let mut shared = self.shared.lock();
-            shared.index.unlink(entry.ino);
             shared.changed_dir(entry.parent, now_ns());
-        }
+            shared.unlink(entry.ino)
+        };
         if entry.lookups > 0 {
             (self.on_evicted)(entry.ino);
         }

@@ -3,15 +3,12 @@
 //! Called by `crate::fs`. Takes two name locks and, for nested paths or a directory, the tree lock; the index lock only
 //! between system calls. A file never moves between disks.
 
-use std::sync::Arc;
-
 use rustix::io::Errno;
 
 use super::attr::{Attr, Ino, Kind};
-use super::disk::Access;
 use super::files::{Place, RenameMode, is, is_gone};
 use super::index::Entry;
-use super::{OpenFile, Shared, Volume, now_ns};
+use super::{Shared, Volume, now_ns};
 use crate::error::{Error, Result};
 
 impl Volume {
@@ -49,47 +46,13 @@ impl Volume {
         let Some(target) = target else {
             return self.rename_over(from, to, source, None);
         };
-        self.keep_for_openers(target, &self.path_of(to.0, to.1).ok_or(Error::NotFound)?);
+        let path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
+        self.keep_for_openers(target, &path);
+        let last = self.last_reference(target, &path);
         let renamed = self.rename_over(from, to, source, Some(target));
         self.let_go_of_unneeded(target.ino);
+        self.drop_later(last);
         renamed
-    }
-
-    /// A file that is about to be replaced stays open while the kernel knows it: a client that found the old file is
-    /// to get it, as on every file system, and not `ESTALE`.
-    fn keep_for_openers(&self, target: &Entry, path: &[u8]) {
-        if target.lookups == 0 {
-            return;
-        }
-        if let Some(open) = self.shared.lock().open.get_mut(&target.ino) {
-            open.replaced = true;
-            return;
-        }
-        let Ok(io) = self.disk(target.disk).map(|disk| &disk.io) else {
-            return;
-        };
-        // For both, as an open for writing has it; a daemon without privileges may have to do with reading.
-        let both = io.open(path, Access { read: true, write: true }).map(|fd| (fd, true));
-        let opened = both.or_else(|_| io.open(path, Access { read: true, write: false }).map(|fd| (fd, false)));
-        if let Ok((fd, writable)) = opened {
-            let kept = OpenFile::new(&Arc::new(fd), writable);
-            self.shared.lock().open.entry(target.ino).or_insert(kept).replaced = true;
-        }
-    }
-
-    /// Closes what [`keep_for_openers`](Self::keep_for_openers) opened, where it is needed no more: the file was not
-    /// replaced after all, or the kernel has forgotten it.
-    pub(super) fn let_go_of_unneeded(&self, ino: Ino) {
-        // Dropped, and so closed, after the lock.
-        let _fd = {
-            let mut shared = self.shared.lock();
-            let needed = shared.index.get(ino).is_some_and(|entry| !entry.linked);
-            if let Some(open) = shared.open.get_mut(&ino) {
-                open.replaced &= needed;
-            }
-            let kept = shared.open.get(&ino).is_some_and(|open| open.handles == 0);
-            if kept && !needed { shared.open.remove(&ino) } else { None }
-        };
     }
 
     /// Renames on the source's disk; the copy that another disk has of the replaced file goes last.

@@ -43,7 +43,7 @@ impl Volume {
         match self.disk(target.disk)?.io.unlink(path) {
             Err(error) if !is_missing(&error) => Err(Error::disk(target.disk, error)),
             _ => {
-                self.shared.lock().index.unlink(target.ino);
+                let _kept = self.shared.lock().unlink(target.ino);
                 Ok(true)
             }
         }

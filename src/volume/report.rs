@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Volume;
-use super::attr::DiskNo;
+use super::attr::{DiskNo, Ino};
 use super::capacity::Totals;
 use super::index::Entry;
 use crate::config::StatfsMode;
@@ -105,6 +105,11 @@ impl Volume {
             if !kept && !used {
                 return Err(format!("inode {}: {} handles, pinned {}", ino.0, open.handles, entry.pinned));
             }
+        }
+        let goes =
+            |ino: &Ino| shared.index.get(*ino).is_none_or(|entry| !entry.linked) || shared.open.contains_key(ino);
+        if let Some(ino) = shared.kept.inodes().find(goes) {
+            return Err(format!("inode {} is kept open for nobody", ino.0));
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use super::disk::{FoundKind, FoundStat};
 use super::files::{Place, is_gone, lossy};
 use super::index::{Entry, Placing};
 use super::name::{self, EntryName};
+use super::readings::Reading;
 use super::{Volume, now_ns};
 use crate::error::{Error, Result};
 
@@ -214,6 +215,7 @@ impl Rescan<'_> {
         let Some(entry) = volume.find(dir, name) else {
             return Ok(());
         };
+        let reading = volume.begin_reading(entry.ino);
         let stat = match volume.disk(self.no)?.io.stat(&path) {
             Ok(stat) => stat,
             Err(error) if is_gone(&error) => {
@@ -240,7 +242,7 @@ impl Rescan<'_> {
                     return Ok(());
                 }
                 self.report.files += 1;
-                let changed = volume.refresh_file(&entry, &stat);
+                let changed = volume.refresh_file(&entry, &stat, reading);
                 self.report.changed += u64::from(changed);
                 if changed && entry.lookups > 0 {
                     (volume.on_evicted)(entry.ino);
@@ -370,9 +372,9 @@ impl Volume {
 
     /// Takes over what was changed on a file behind our back; its last use and its place stay. A file that is open for
     /// writing is always read live. The caller holds the name.
-    fn refresh_file(&self, entry: &Entry, stat: &FoundStat) -> bool {
+    fn refresh_file(&self, entry: &Entry, stat: &FoundStat, reading: Reading<'_>) -> bool {
         let mut shared = self.shared.lock();
-        if shared.open.get(&entry.ino).is_some_and(|open| open.writers > 0) {
+        if !reading.end_as_latest(&mut shared) || shared.writers_of(entry.ino) > 0 {
             return false;
         }
         let Some(now) = shared.index.get(entry.ino) else {

@@ -58,8 +58,8 @@ impl Volume {
         }
     }
 
-    /// Reads a file's room again, and its times if they have moved. Not its size, which only a handle changes: a writer may
-    /// come and go meanwhile. False if somebody works on the file: it is looked at another time.
+    /// Reads a file's room again, and its times if they have moved; its size only a handle changes. False if somebody works
+    /// on the file: it is looked at another time.
     fn look_again(&self, no: DiskNo, ino: Ino) -> bool {
         let _tree = self.tree_if_nested(ino);
         let Ok((parent, name)) = self.entry_name(ino) else {
@@ -68,11 +68,13 @@ impl Volume {
         let (Some(_name), Some(path)) = (self.names.try_lock(parent, &name), self.path(ino)) else {
             return false;
         };
+        let reading = self.begin_reading(ino);
         let Ok(Ok(stat)) = self.disk(no).map(|disk| disk.io.stat(&path)) else {
             return true;
         };
         let mut shared = self.shared.lock();
-        let entry = shared.index.get(ino).filter(|_| shared.index.find(parent, &name) == Some(ino));
+        let latest = reading.end_as_latest(&mut shared);
+        let entry = shared.index.get(ino).filter(|_| latest && shared.index.find(parent, &name) == Some(ino));
         if let Some(entry) = entry.filter(|entry| entry.disk == no) {
             let mut attr = Attr { blocks_512: stat.attr.blocks_512, ..entry.attr };
             if stat.attr.ctime_ns > attr.ctime_ns {

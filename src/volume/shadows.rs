@@ -186,7 +186,9 @@ impl Volume {
 
     /// The index shows the name's file on another disk now. The name keeps its last use.
     fn relocate(&self, known: &Entry, no: DiskNo, stat: &FoundStat, away: bool) -> bool {
+        let _kept;
         let mut shared = self.shared.lock();
+        _kept = shared.take_kept(known.ino);
         let atime_ns = known.attr.atime_ns.max(stat.attr.atime_ns.min(now_ns()));
         shared.index.set_attr(known.ino, Attr { atime_ns, ..stat.attr });
         shared.index.set_disk(known.ino, no);

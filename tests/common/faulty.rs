@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use kvspan::volume::disk::real::RealDisk;
 use kvspan::volume::disk::{Access, DirReader, DiskIo, FoundName, FoundStat, NewAttr, Space};
 use kvspan::volume::record::rule::MountInstance;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use super::gate;
@@ -54,6 +54,8 @@ pub enum Effect {
     Fail(Errno),
     /// It waits until [`Faults::release`].
     Stall,
+    /// It is done at once, and its answer waits until [`Faults::release`].
+    StallAnswer,
     /// It takes longer.
     Delay(Duration),
 }
@@ -139,6 +141,11 @@ impl Faults {
         self.add(Rule { call, effect: Effect::Stall, skip: 0, count: 1 });
     }
 
+    /// The answer of the next [`Call::StatFd`] or [`Call::Stat`] waits until [`release`](Self::release).
+    pub fn stall_answer_of_next(&self, call: Call) {
+        self.add(Rule { call, effect: Effect::StallAnswer, skip: 0, count: 1 });
+    }
+
     /// The next `count` calls of a kind take longer.
     pub fn delay_next(&self, call: Call, by: Duration, count: u32) {
         self.add(Rule { call, effect: Effect::Delay(by), skip: 0, count });
@@ -207,8 +214,8 @@ impl Faults {
         if let Some(window) = &state.window {
             window.enter()?;
         }
-        match state.effect_on(call) {
-            None => Ok(()),
+        match state.effect_on(call, |effect| effect != Effect::StallAnswer) {
+            None | Some(Effect::StallAnswer) => Ok(()),
             Some(Effect::Fail(errno)) => Err(errno.into()),
             Some(Effect::Delay(by)) => {
                 drop(state);
@@ -216,14 +223,26 @@ impl Faults {
                 Ok(())
             }
             Some(Effect::Stall) => {
-                let before = state.releases;
-                state.stalled += 1;
-                self.changed.notify_all();
-                self.changed.wait_while(&mut state, |state| state.releases == before);
-                state.stalled -= 1;
+                self.wait_for_release(&mut state);
                 state.dead.map_or(Ok(()), |errno| Err(errno.into()))
             }
         }
+    }
+
+    /// The call has been done: its answer may have to wait.
+    fn answer(&self, call: Call) {
+        let mut state = self.state.lock();
+        if state.effect_on(call, |effect| effect == Effect::StallAnswer).is_some() {
+            self.wait_for_release(&mut state);
+        }
+    }
+
+    fn wait_for_release(&self, state: &mut MutexGuard<'_, State>) {
+        let before = state.releases;
+        state.stalled += 1;
+        self.changed.notify_all();
+        self.changed.wait_while(state, |state| state.releases == before);
+        state.stalled -= 1;
     }
 
     fn names_before_failure(&self, path: &[u8]) -> Option<usize> {
@@ -258,9 +277,9 @@ impl Faults {
 
 impl State {
     /// What the first rule that is due says.
-    fn effect_on(&mut self, call: Call) -> Option<Effect> {
+    fn effect_on(&mut self, call: Call, kind: impl Fn(Effect) -> bool) -> Option<Effect> {
         let mut due = None;
-        for rule in self.rules.iter_mut().filter(|rule| rule.call == call) {
+        for rule in self.rules.iter_mut().filter(|rule| rule.call == call && kind(rule.effect)) {
             if rule.skip > 0 {
                 rule.skip -= 1;
             } else if due.is_none() && rule.count > 0 {
@@ -335,12 +354,16 @@ impl DiskIo for FaultyDisk {
 
     fn stat(&self, path: &[u8]) -> io::Result<FoundStat> {
         self.faults.enter(Call::Stat)?;
-        Ok(self.faults.with_birth(self.real.stat(path)?))
+        let found = self.real.stat(path)?;
+        self.faults.answer(Call::Stat);
+        Ok(self.faults.with_birth(found))
     }
 
     fn stat_fd(&self, fd: BorrowedFd<'_>) -> io::Result<FoundStat> {
         self.faults.enter(Call::StatFd)?;
-        Ok(self.faults.with_birth(self.real.stat_fd(fd)?))
+        let found = self.real.stat_fd(fd)?;
+        self.faults.answer(Call::StatFd);
+        Ok(self.faults.with_birth(found))
     }
 
     fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> io::Result<()> {

@@ -341,6 +341,7 @@ fn settings() -> VolumeSettings {
         high_percent: 95.0,
         low_percent: 90.0,
         eviction: EvictionPolicy::Lru,
+        kept_files: 8,
     }
 }
 
