@@ -3,7 +3,7 @@
 Lines from a volume and from a bare ext4 directory must be the same. Names of one part share a placement key where two of them
 are to lie on one disk (k.tmp and k.data).
 """
-import ctypes, errno, fcntl, mmap, os, shutil, struct, subprocess, sys, time
+import ctypes, errno, fcntl, mmap, os, random, shutil, struct, subprocess, sys, time, zlib
 
 libc = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
@@ -336,6 +336,53 @@ def maps():
     print('unlinked', os.pread(fd, 5, 0), os.fstat(fd).st_nlink)
     os.close(fd)
     print('and closed', shared[0:5], private[0:5])
+
+
+def anything():
+    """Random calls on few names and handles, the same ones in every directory."""
+    draw = random.Random(1)
+    paths = ['a', 'b', 'k.tmp', 'k.data', 'd', 'e', 'd/x', 'd/y', 'e/x', 'd/e', 'd/e/z', 'e/d', 'e/d/q', 'a/b', '.', 'd/..']
+    flags = [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, os.O_RDWR | os.O_CREAT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+             os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_WRONLY | os.O_APPEND | os.O_CREAT, os.O_RDONLY | os.O_CREAT]
+    handles = {}
+    def reopen(slot, path, how):
+        close(slot)
+        handles[slot] = os.open(path, how, 0o640)
+    def close(slot):
+        if slot in handles:
+            os.close(handles.pop(slot))
+    def shown(stat):
+        # Sizes of directories are the disk's own, and one that has gone keeps two links here.
+        is_dir = stat.st_mode & 0o40000
+        return not is_dir and stat.st_size, max(stat.st_nlink, is_dir and 2), oct(stat.st_mode)
+    def of_file(call):
+        return lambda fd, n: call(fd, n) if os.fstat(fd).st_mode & 0o100000 else None
+    by_path = [
+        (3, lambda path, other, n: os.mkdir(path, 0o750)), (2, lambda path, other, n: os.rmdir(path)),
+        (3, lambda path, other, n: os.unlink(path)), (6, lambda path, other, n: rename(path, other)),
+        (2, lambda path, other, n: rename(path, other, NOREPLACE)), (6, lambda path, other, n: shown(os.stat(path))),
+        (2, lambda path, other, n: sorted(os.listdir(path))), (2, lambda path, other, n: os.truncate(path, n)),
+        (1, lambda path, other, n: os.chmod(path, 0o700 | n & 0o77)),
+        (2, lambda path, other, n: zlib.crc32(open(path, 'rb').read()))]
+    by_handle = [
+        (4, lambda fd, n: os.pwrite(fd, bytes([n % 251]) * (n % 9000), n % 20000)), (2, lambda fd, n: os.write(fd, b'q' * (n % 3000))),
+        (4, lambda fd, n: zlib.crc32(os.pread(fd, n % 9000, n % 7000))), (4, lambda fd, n: shown(os.fstat(fd))),
+        (2, of_file(lambda fd, n: os.ftruncate(fd, n % 30000))), (1, of_file(lambda fd, n: os.fsync(fd))),
+        (2, of_file(lambda fd, n: fallocate(fd, [0, 1, 3, 16][n % 4], n % 10000, 1 + n % 5000))),
+        (1, of_file(lambda fd, n: os.fchmod(fd, 0o600 | n & 0o77)))]
+    calls = [call for weight, call in by_path + by_handle for _ in range(weight)]
+    of_paths = [call for _, call in by_path]
+    for step in range(5000):
+        slot, path, other, n, how = draw.randrange(6), draw.choice(paths), draw.choice(paths), draw.randrange(1 << 16), draw.choice(flags)
+        call, kind = draw.choice(calls), draw.randrange(8)
+        if kind == 0:
+            print(step, 'open', slot, path, oct(how), answer(reopen, slot, path, how))
+        elif kind == 1 and n % 3 == 0:
+            print(step, 'close', slot, close(slot))
+        elif call in of_paths:
+            print(step, of_paths.index(call), path, other, n, answer(call, path, other, n))
+        elif slot in handles:
+            print(step, slot, n, answer(call, handles[slot], n))
 
 
 top = os.path.join(sys.argv[1], sys.argv[2])
