@@ -46,7 +46,7 @@ apt_need() {
 # cargo_need CRATE@VERSION: build a program of a crate into $KVSPAN_CACHE/bin, once. Not optimised: all the time goes into
 # building it and none into running it.
 cargo_need() {
-  ! [ -x "$KVSPAN_CACHE/bin/${1%@*}" ] || return 0
+  [[ $("$KVSPAN_CACHE/bin/${1%@*}" --version 2>/dev/null) != *" ${1#*@}"* ]] || return 0
   say "building ${1%@*}"
   CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=$KVSPAN_CACHE/build \
     quietly cargo install --locked --debug --root "$KVSPAN_CACHE" "$1"

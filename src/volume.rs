@@ -291,18 +291,20 @@ impl Volume {
     /// # Errors
     /// [`Error::Stale`] when the entry has gone and nobody has it open.
     pub fn attributes(&self, ino: Ino) -> Result<Entry> {
-        let (mut entry, writer) = {
+        let (mut entry, writer, mapped) = {
             let shared = self.shared.lock();
             let entry = shared.index.get(ino).ok_or(Error::Stale)?;
             let open = shared.open.get(&ino);
             if !entry.linked && open.is_none() && entry.kind == Kind::File {
                 return Err(Error::Stale);
             }
-            (entry, open.filter(|open| open.writers > 0 || !entry.linked).map(|open| Arc::clone(&open.fd)))
+            let writer = open.filter(|open| open.writers > 0 || !entry.linked).map(|open| Arc::clone(&open.fd));
+            (entry, writer, shared.mapped.contains(&ino))
         };
         match writer {
             Some(fd) => entry.attr = self.refresh(&entry, &fd)?,
-            None => self.look_again_if_mapped(&mut entry),
+            None if mapped => entry = self.look_again_at(entry),
+            None => {}
         }
         Ok(entry)
     }

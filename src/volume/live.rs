@@ -55,12 +55,13 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`] while its disk cannot say.
     pub(super) fn live(&self, entry: Entry) -> Result<Entry> {
-        let (entry, fd, unsettled) = {
+        let (entry, fd, unsettled, mapped) = {
             let shared = self.shared.lock();
             // Read again in one hold with the writers: the last of them may have gone since the caller looked.
             let entry = shared.index.get(entry.ino).unwrap_or(entry);
             let writing = shared.open.get(&entry.ino).filter(|open| open.writers > 0);
-            (entry, writing.map(|open| Arc::clone(&open.fd)), shared.unsettled.contains(&entry.ino))
+            let fd = writing.map(|open| Arc::clone(&open.fd));
+            (entry, fd, shared.unsettled.contains(&entry.ino), shared.mapped.contains(&entry.ino))
         };
         match fd.map(|fd| self.refresh(&entry, &fd)) {
             Some(Ok(attr)) => Ok(Entry { attr, ..entry }),
@@ -69,11 +70,8 @@ impl Volume {
                 Err(Error::NotFound)
             }
             None if unsettled => self.settle(entry.ino),
-            None => {
-                let mut entry = entry;
-                self.look_again_if_mapped(&mut entry);
-                Ok(entry)
-            }
+            None if mapped => Ok(self.look_again_at(entry)),
+            None => Ok(entry),
         }
     }
 

@@ -51,11 +51,10 @@ impl Volume {
         self.shared.lock().note_unmeasured(later);
     }
 
-    /// Brings a file up to date that may be mapped, unless somebody is at work on it.
-    pub(super) fn look_again_if_mapped(&self, entry: &mut Entry) {
-        if self.shared.lock().mapped.contains(&entry.ino) && self.look_again(entry.disk, entry.ino) {
-            *entry = self.shared.lock().index.get(entry.ino).unwrap_or(*entry);
-        }
+    /// The entry of a file that may be mapped, brought up to date unless somebody is at work on it.
+    pub(super) fn look_again_at(&self, entry: Entry) -> Entry {
+        self.look_again(entry.disk, entry.ino);
+        self.shared.lock().index.get(entry.ino).unwrap_or(entry)
     }
 
     /// Reads a file's room again, and its times if they have moved; its size only a handle changes. False if somebody works

@@ -3,7 +3,7 @@
 Lines from a volume and from a bare ext4 directory must be the same. Names of one part share a placement key where two of them
 are to lie on one disk (k.tmp and k.data).
 """
-import ctypes, errno, fcntl, mmap, os, random, shutil, struct, subprocess, sys, time, zlib
+import ctypes, errno, fcntl, mmap, os, random, resource, shutil, struct, subprocess, sys, time, zlib
 
 libc = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
@@ -231,6 +231,7 @@ def in_child(call, *args):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.write(writer, str(answer(call, *args)).encode())
         os._exit(0)
     os.close(writer)
