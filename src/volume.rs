@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
 
@@ -119,6 +120,8 @@ struct Shared {
     recent: Vec<Ino>,
     /// Files that were written since the last sync, whose room may still change.
     unmeasured: Vec<Ino>,
+    /// Files that may still be mapped although no handle is open.
+    mapped: LruCache<Ino, ()>,
     readings: readings::Readings,
 }
 
@@ -186,6 +189,7 @@ impl Volume {
             unsettled: HashSet::new(),
             recent: Vec::new(),
             unmeasured: Vec::new(),
+            mapped: LruCache::new(settle::MAX_MAPPED),
             readings: readings::Readings::default(),
         };
         Ok(Volume {
@@ -292,17 +296,20 @@ impl Volume {
     /// # Errors
     /// [`Error::Stale`] when the entry has gone and nobody has it open.
     pub fn attributes(&self, ino: Ino) -> Result<Entry> {
-        let (mut entry, writer) = {
+        let (mut entry, writer, mapped) = {
             let shared = self.shared.lock();
             let entry = shared.index.get(ino).ok_or(Error::Stale)?;
             let open = shared.open.get(&ino);
             if !entry.linked && open.is_none() && entry.kind == Kind::File {
                 return Err(Error::Stale);
             }
-            (entry, open.filter(|open| open.writers > 0 || !entry.linked).map(|open| Arc::clone(&open.fd)))
+            let writer = open.filter(|open| open.writers > 0 || !entry.linked).map(|open| Arc::clone(&open.fd));
+            (entry, writer, shared.mapped.contains(&ino))
         };
-        if let Some(fd) = writer {
-            entry.attr = self.refresh(&entry, &fd)?;
+        match writer {
+            Some(fd) => entry.attr = self.refresh(&entry, &fd)?,
+            None if mapped => entry = self.look_again_at(entry),
+            None => {}
         }
         Ok(entry)
     }

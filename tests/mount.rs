@@ -4,6 +4,8 @@
 
 #[path = "mount/access.rs"]
 mod access;
+#[path = "mount/alike.rs"]
+mod alike;
 #[path = "mount/bytes.rs"]
 mod bytes;
 #[path = "mount/data.rs"]
@@ -16,8 +18,14 @@ mod ending;
 mod lifecycle;
 #[path = "mount/listing.rs"]
 mod listing;
+#[path = "common/loops.rs"]
+mod loops;
+#[path = "mount/maps.rs"]
+mod maps;
 #[path = "mount/modes.rs"]
 mod modes;
+#[path = "mount/pjdfstest.rs"]
+mod pjdfstest;
 #[path = "mount/races.rs"]
 mod races;
 #[path = "mount/refusals.rs"]
