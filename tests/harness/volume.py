@@ -101,6 +101,12 @@ class Client:
             hits += report["hits"]
         return hits
 
+    def loaded(self, directory, lot):
+        """The report of loading a lot that was evicted in part: the kernel may believe a look-up for `entry_ttl`."""
+        report = self.run("verify", directory, **lot)
+        expect(report["wrong_bytes"] == 0, f"verify {lot}: {report}")
+        return report
+
     def objects_on(self, disks):
         """How many objects lie on some disks whole."""
         return sum(1 for disk in disks for _ in files_on(disk))
@@ -242,6 +248,19 @@ class Watch(threading.Thread):
     def __exit__(self, *_):
         self.ended.set()
         self.join()
+
+
+def settled():
+    """The status once the evictors have come to rest, below `high`; then it must count what du counts."""
+    seen, deadline = None, time.monotonic() + 30
+    while True:
+        before, seen = seen, status()
+        wrong = [disk["path"] for disk in seen["disks"] if disk["used_bytes"] != du(disk["path"])]
+        full = [disk["path"] for disk in seen["disks"] if disk["used_bytes"] > 0.95 * disk["limit_bytes"]]
+        if before and before["evictions"] == seen["evictions"] and not wrong and not full:
+            return seen
+        expect(time.monotonic() < deadline, f"status does not count what du counts on {wrong}, or {full} stay full: {seen}")
+        time.sleep(0.1)
 
 
 def every_file_lies_where_it_says(disks, away="no"):
