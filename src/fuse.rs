@@ -76,7 +76,10 @@ impl Glue {
         register: impl FnOnce() -> std::io::Result<fuser::BackingId>,
     ) -> Result<Arc<Backing>, Error> {
         let wanted = self.passthrough.load(Ordering::Relaxed);
-        let backing = self.backing.join(opened.entry.ino, || if wanted { register().map(Some) } else { Ok(None) });
+        let backing = self.backing.join(opened.entry.ino, || {
+            let registered = wanted.then(register)?;
+            registered.inspect_err(|error| self.fs.monitor().note_refused_passthrough(error)).ok()
+        });
         if backing.id().is_none()
             && let Err(error) = self.fs.check_regular(opened)
         {

@@ -4,6 +4,8 @@
 
 #[path = "mount/access.rs"]
 mod access;
+#[path = "mount/below_other_file_systems.rs"]
+mod below_other_file_systems;
 #[path = "mount/bytes.rs"]
 mod bytes;
 #[path = "mount/data.rs"]
@@ -32,5 +34,7 @@ mod space;
 mod sparse;
 #[path = "mount/store.rs"]
 mod store;
+#[path = "mount/unprivileged.rs"]
+mod unprivileged;
 #[path = "mount/xattrs.rs"]
 mod xattrs;

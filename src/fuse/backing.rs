@@ -5,8 +5,6 @@
 //! the ioctl that registers or closes an id.
 
 use std::collections::HashMap;
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use fuser::BackingId;
@@ -31,27 +29,18 @@ impl Backing {
 #[derive(Default)]
 pub struct BackingTable {
     inodes: Mutex<HashMap<Ino, (u32, Arc<Backing>)>>,
-    refused: AtomicBool,
 }
 
 impl BackingTable {
-    /// One more handle. The first of an inode decides by `register`; an error means that this file system cannot be
-    /// passed through, and its files go through the daemon.
-    pub fn join(&self, ino: Ino, register: impl FnOnce() -> io::Result<Option<BackingId>>) -> Arc<Backing> {
+    /// One more handle. The first of an inode decides by `register`; without an id its bytes go through the daemon.
+    pub fn join(&self, ino: Ino, register: impl FnOnce() -> Option<BackingId>) -> Arc<Backing> {
         let backing = {
             let mut inodes = self.inodes.lock();
             let (handles, backing) = inodes.entry(ino).or_default();
             *handles += 1;
             Arc::clone(backing)
         };
-        backing.decided.get_or_init(|| {
-            register().unwrap_or_else(|error| {
-                if !self.refused.swap(true, Ordering::Relaxed) {
-                    log::warn!("passthrough was refused for a file, which goes through the daemon: {error}");
-                }
-                None
-            })
-        });
+        backing.decided.get_or_init(register);
         backing
     }
 

@@ -117,9 +117,15 @@ pub fn shell(dir: &Path, script: &str) -> Said {
 
 /// A shell script as another user, whose groups are its own and `groups`.
 pub fn shell_as(uid: u32, gid: u32, dir: &Path, script: &str) -> Said {
+    run(&mut user_command(uid, gid, dir, script))
+}
+
+/// The same, not yet started.
+pub fn user_command(uid: u32, gid: u32, dir: &Path, script: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}")).arg("--clear-groups");
-    run(command.args(["sh", "-euc"]).arg(script).current_dir(dir))
+    command.args(["sh", "-euc"]).arg(script).current_dir(dir);
+    command
 }
 
 /// A Python script that is to succeed; what it printed.
