@@ -31,6 +31,7 @@ on_a_mount! {
     a_miss_that_is_known_costs_no_request,
     a_store_costs_four_calls_on_the_disk_and_a_load_two,
     a_look_up_costs_no_call_on_any_disk,
+    a_long_listing_costs_a_request_for_many_files_and_no_call_on_any_disk,
 }
 
 const STORES: u64 = 20;
@@ -246,5 +247,33 @@ fn a_look_up_costs_no_call_on_any_disk() {
         assert_eq!(fs::metadata(rig.path(format!("k{n}.data"))).expect("a hit").len(), 1);
     }
     assert_eq!(fs::read_dir(rig.mountpoint()).expect("a listing").count(), 100);
+    assert_eq!(trace.calls(&rig), BTreeMap::new());
+}
+
+fn a_long_listing_costs_a_request_for_many_files_and_no_call_on_any_disk() {
+    const FILES: usize = 1000;
+    let fill = |rig: &Rig| (0..FILES).for_each(|n| fs::write(rig.path(format!("{n:06}.data")), "x").expect("a file"));
+    let list = |rig: &Rig, script: &str| {
+        let said = run::shell(&rig.mountpoint(), &format!("{script} | wc -l"));
+        let lines: usize = said.ok().trim().parse().expect("a number");
+        assert!(lines.abs_diff(FILES) <= 1, "{script}: {lines}");
+    };
+    let rig = logging("");
+    fill(&rig);
+    for script in ["ls -l", "find . -type f -size -9 -links 1"] {
+        let mut found = count(&rig, ("RELEASEDIR", 1), || list(&rig, script));
+        // Asked by `ls` itself for each file, one for its ACL and one for its label: the kernel keeps neither.
+        let asked = found.remove("GETXATTR").unwrap_or(0);
+        assert!(asked <= if script == "ls -l" { 2 * FILES } else { 0 }, "{script}: {asked} attributes");
+        assert!(found.values().sum::<usize>() <= FILES / 50, "{script}: {found:?}");
+    }
+    if cannot_trace() {
+        return;
+    }
+    let mut rig = Rig::new(8);
+    rig.mount("");
+    fill(&rig);
+    let trace = Trace::of(&rig);
+    list(&rig, "ls -l");
     assert_eq!(trace.calls(&rig), BTreeMap::new());
 }
