@@ -4,6 +4,8 @@
 
 #[path = "mount/access.rs"]
 mod access;
+#[path = "mount/archivers.rs"]
+mod archivers;
 #[path = "mount/below_other_file_systems.rs"]
 mod below_other_file_systems;
 #[path = "mount/bytes.rs"]
@@ -24,6 +26,8 @@ mod modes;
 mod races;
 #[path = "mount/refusals.rs"]
 mod refusals;
+#[path = "mount/reports.rs"]
+mod reports;
 #[path = "mount/rig.rs"]
 mod rig;
 #[path = "mount/run.rs"]
