@@ -61,21 +61,6 @@ def whole(done, wanted, path):
         raise OSError(f"{done} of {wanted} bytes of {path}")
 
 
-def base_path(args, engine):
-    """Model and a digest of the configuration, as vLLM and llm-d name the directory of a model."""
-    fields = {"model_name": args.model, "inference_engine": engine}
-    config = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
-    return os.path.join(args.directory, f"{args.model.replace('/', '_')}_{config}"), fields
-
-
-def write_config(base, fields):
-    os.makedirs(base, exist_ok=True)
-    path = os.path.join(base, "config.json")
-    if not os.path.exists(path):
-        with open(path, "w") as file:
-            json.dump(fields, file, indent=2, sort_keys=True)
-
-
 class Replay:
     """An engine's calls for one object each, by as many threads as it has workers."""
 
@@ -117,6 +102,24 @@ class Replay:
     def look_up(self, key):
         return os.path.exists(self.path(key))
 
+
+class Nested(Replay):
+    """What llm-d and vLLM's tier share: a directory for each model and configuration, two levels of directories in it."""
+
+    def __init__(self, args):
+        super().__init__(args)
+        fields = {"model_name": args.model, "inference_engine": args.engine}
+        config = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
+        self.base = os.path.join(args.directory, f"{args.model.replace('/', '_')}_{config}")
+        os.makedirs(self.base, exist_ok=True)
+        path = os.path.join(self.base, "config.json")
+        if not os.path.exists(path):
+            with open(path, "w") as file:
+                json.dump(fields, file, indent=2, sort_keys=True)
+
+    def path(self, key):
+        return f"{self.base}_r0/{key[:3]}/{key[3:5]}_g0/{key}.bin"
+
     def temp_suffix(self):
         """One for each thread: `_<digits>.tmp`."""
         if not hasattr(self.thread, "suffix"):
@@ -124,20 +127,14 @@ class Replay:
         return self.thread.suffix
 
 
-class LlmD(Replay):
-    def __init__(self, args):
-        super().__init__(args)
-        self.base, fields = base_path(args, "llm-d")
-        write_config(self.base, fields)
-
-    def path(self, key):
-        return f"{self.base}_r0/{key[:3]}/{key[3:5]}_g0/{key}.bin"
-
+class LlmD(Nested):
     def store(self, key, buffer):
         path = self.path(key)
         with contextlib.suppress(FileNotFoundError):
             os.close(os.open(path, os.O_RDONLY))
-            return mark_used(path)
+            with contextlib.suppress(FileNotFoundError):  # it does not look at the answer
+                mark_used(path)
+            return
         make_directories(os.path.dirname(path))
         if self.args.o_tmpfile:
             return self.store_unnamed(path, buffer)
@@ -190,8 +187,7 @@ class Sglang(Replay):
     def __init__(self, args):
         super().__init__(args)
         self.suffix = f"_{args.model.replace('/', '-')}_0_1"
-        if not os.path.exists(args.directory):
-            os.makedirs(args.directory)
+        os.makedirs(args.directory, exist_ok=True)
         # Its evictor lists them a second time, for their sizes and times.
         sizes = [os.stat(path).st_size for path in self.list_own()]
         self.known = {os.path.basename(path) for path in self.list_own()}
@@ -235,11 +231,9 @@ class Sglang(Replay):
         os.remove(self.path(key))
 
 
-class VllmFs(Replay):
+class VllmFs(Nested):
     def __init__(self, args):
         super().__init__(args)
-        self.base, fields = base_path(args, "vllm")
-        write_config(self.base, fields)
         self.direct = os.O_DIRECT if args.mode == "odirect" and self.o_direct_works() else 0
         self.report = {"o_direct": bool(self.direct)}
 
@@ -257,9 +251,6 @@ class VllmFs(Replay):
         finally:
             with contextlib.suppress(OSError):
                 os.remove(path)
-
-    def path(self, key):
-        return f"{self.base}_r0/{key[:3]}/{key[3:5]}_g0/{key}.bin"
 
     def store(self, key, buffer):
         path = self.path(key)

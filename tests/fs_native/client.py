@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Drives LMCache's own fs_native connector (the C++ extension of its wheel) against a directory, by tests/harness/client_loops.py.
+"""Drives LMCache's own fs_native connector (the C++ extension of its wheel) against a directory, by the loops of
+tests/harness/client_loops.py.
 
 Run through `client.sh`, which sets the library path and Python's.
 """

@@ -136,5 +136,5 @@ def the_same_keys_at_once(client, directory, name, lots, processes, allowed):
             errors = set().union(*(kinds(finish_client(process)) for process in all_of_them))
             expect(errors <= allowed, f"{lot}: {errors - allowed}")
             client.all_hits(directory, [lot])
-        left = [file for file in files_on(directory) if "tmp" in os.path.basename(file)]
+        left = [file for file in files_on(directory) if "tmp" in file]
         expect(not left, f"left over: {left[:3]}")
