@@ -109,11 +109,11 @@ fn render(status: &Status, colour: bool) -> String {
     )
 }
 
-/// How bytes travel, and how often they do not.
+/// How bytes travel, and how often they did not.
 fn io_mode(status: &Status) -> String {
     match (status.io_mode.word(), status.passthrough_refused) {
         (mode, 0) => mode.to_string(),
-        (mode, refused) => format!("{mode}, refused {refused} times for a file's disk"),
+        (mode, refused) => format!("{mode}, refused for {refused} opens, whose bytes went through the daemon"),
     }
 }
 
