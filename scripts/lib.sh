@@ -47,6 +47,7 @@ apt_need() {
 # A script that defines last_words STATUS has it called when all is cleaned up; what it returns is the exit code.
 make_work() {
   work=$(realpath "$(mktemp -d "${TMPDIR:-/tmp}/kvspan-${0##*/}.XXXXXX")")
+  chmod 711 "$work" # tests come here as other users too
   export TMPDIR=$work KVSPAN_RUN=$work
   trap clean_up EXIT
   trap 'exit 129' HUP

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 
@@ -70,6 +71,10 @@ fn his() -> Option<(Rig, DeviceForAll)> {
     fs::write(&log, "").expect("a log");
     for path in [&rig.disks[0], &rig.disks[1], &rig.mountpoint(), &log, &runtime] {
         chown(path, Some(USER), Some(USER)).expect("chown");
+    }
+    if shell_as(USER, USER, Path::new("/"), &format!("test -x {}", rig.mountpoint().display())).code != Some(0) {
+        eprintln!("skipped: other users cannot come to {}", rig.mountpoint().display());
+        return None;
     }
     let program = rig.outside("kvspan");
     fs::copy(KVSPAN, &program).expect("a copy");
