@@ -25,7 +25,7 @@ use crate::volume::attr::Ino;
 use crate::volume::disk::NewAttr;
 use crate::volume::files::RenameMode;
 use crate::volume::index::Entry;
-use backing::{Refusals, backing_id, is_passed_through};
+use backing::{backing_id, is_passed_through};
 use convert::{errno, file_attr, file_type, generation, new_time, open_intent};
 
 mod backing;
@@ -50,14 +50,13 @@ pub struct GlueSettings {
 pub struct Glue {
     fs: Arc<CacheFs>,
     settings: GlueSettings,
-    refusals: Refusals,
     passthrough: Arc<AtomicBool>,
 }
 
 impl Glue {
     /// A face for a file system; `passthrough` is set to what the kernel granted.
     pub fn new(fs: Arc<CacheFs>, settings: GlueSettings, passthrough: Arc<AtomicBool>) -> Self {
-        Glue { fs, settings, refusals: Refusals::default(), passthrough }
+        Glue { fs, settings, passthrough }
     }
 
     fn attr(&self, entry: &Entry) -> fuser::FileAttr {
@@ -77,8 +76,10 @@ impl Glue {
         register: impl FnOnce() -> std::io::Result<fuser::BackingId>,
     ) -> Result<Option<&'a fuser::BackingId>, Error> {
         let wanted = self.passthrough.load(Ordering::Relaxed);
-        let register = || if wanted { register().map(Some) } else { Ok(None) };
-        let id = backing_id(&opened.attached, &self.refusals, register);
+        let id = backing_id(&opened.attached, || {
+            let registered = wanted.then(register)?;
+            registered.inspect_err(|error| self.fs.monitor().note_refused_passthrough(error)).ok()
+        });
         if id.is_none()
             && let Err(error) = self.fs.check_regular(opened)
         {

@@ -268,7 +268,8 @@ mod tests {
 
     #[test]
     fn names_of_helpers() {
-        for (name, is) in [("/sbin/mount.fuse.kvspan", true), ("umount.fuse.kvspan", true), ("/usr/bin/kvspan", false)] {
+        for (name, is) in [("/sbin/mount.fuse.kvspan", true), ("umount.fuse.kvspan", true), ("/usr/bin/kvspan", false)]
+        {
             assert_eq!(is_helper(OsStr::new(name)), is, "{name}");
         }
     }
