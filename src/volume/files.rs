@@ -11,6 +11,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
+use super::deferred::LastReference;
 use super::disk::{Access, NewAttr, NewTime};
 use super::index::{Entry, NewEntry};
 use super::name::{self, EntryName};
@@ -193,15 +194,18 @@ impl Volume {
         let path = self.path_of(parent, name).ok_or(Error::NotFound)?;
         let disk = self.disk(entry.disk)?;
         let last = self.last_reference(&entry, &path);
-        {
+        // A handle that was closed since has kept the file open once more.
+        let again = {
             let mut shared = self.shared.lock();
-            shared.index.unlink(entry.ino);
             shared.changed_dir(parent, now_ns());
-        }
+            shared.unlink(entry.ino)
+        };
+        let again = again.map(|file| LastReference::of(file, Some(entry)));
         match disk.io.unlink(&path) {
             Ok(()) => {
                 self.name_removed(place);
                 self.drop_later(last);
+                self.drop_later(again);
                 Ok(())
             }
             Err(error) if is_gone(&error) => Err(Error::NotFound),

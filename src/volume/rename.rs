@@ -6,6 +6,7 @@
 use rustix::io::Errno;
 
 use super::attr::{Attr, Ino, Kind};
+use super::deferred::LastReference;
 use super::files::{Place, RenameMode, is, is_gone};
 use super::index::Entry;
 use super::{Shared, Volume, now_ns};
@@ -50,8 +51,11 @@ impl Volume {
         self.keep_for_openers(target, &path);
         let last = self.last_reference(target, &path);
         let renamed = self.rename_over(from, to, source, Some(target));
+        // A handle that was closed since has kept the file open once more.
+        let again = self.shared.lock().take_kept(target.ino);
         self.let_go_of_unneeded(target.ino);
         self.drop_later(last);
+        self.drop_later(again.map(|file| LastReference::of(file, Some(*target))));
         renamed
     }
 
