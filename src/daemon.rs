@@ -1,4 +1,4 @@
-//! The daemon's wiring, in order: open disks, mount, recover, wait, unmount.
+//! The daemon's wiring, in order: open disks, give up privileges, mount, recover, wait, unmount.
 //!
 //! Called by `cli::mount` with a validated configuration. Starts the background threads (recovery and evictor of each
 //! disk, recency, notifier, session) and owns the only way out: every end of the session, a signal and a panic in a thread
@@ -38,9 +38,9 @@ use crate::volume::record::RecordSettings;
 use crate::volume::{OnEvicted, Volume, VolumeSettings, recovery};
 use upkeep::Operator;
 
-mod upkeep;
-
+mod privileges;
 mod records;
+mod upkeep;
 
 /// Files that stay open between two loads, at most: with its inodes in the kernel each costs about 3 KiB.
 const MAX_KEPT_FILES: usize = 16_384;
@@ -66,9 +66,10 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     start_log(&config, &ready)?;
     let (on_evicted, evicted) = notifier::queue();
     let (volume, missing, locks) = open_volume(&config, &ready, on_evicted)?;
+    session::clear_stale_mount(&config.mountpoint).map_err(|error| mount_error(&config, &error))?;
+    privileges::confine()?;
     let (events, inbox) = mpsc::channel();
     watch_for_trouble(&events, ready.is_foreground())?;
-    session::clear_stale_mount(&config.mountpoint).map_err(|error| mount_error(&config, &error))?;
     let volume = Arc::new(volume);
     let monitor = Monitor::new(config.mountpoint.clone(), missing);
     let fs = Arc::new(CacheFs::new(Arc::clone(&volume), config.options.statfs, monitor));

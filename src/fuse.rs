@@ -20,6 +20,7 @@ use fuser::{
 
 use crate::error::Error;
 use crate::fs::{CacheFs, OpenedFile};
+use crate::sys;
 use crate::volume::NewOwner;
 use crate::volume::attr::Ino;
 use crate::volume::disk::NewAttr;
@@ -77,7 +78,8 @@ impl Glue {
         register: impl FnOnce() -> std::io::Result<fuser::BackingId>,
     ) -> Result<Option<&'a fuser::BackingId>, Error> {
         let wanted = self.passthrough.load(Ordering::Relaxed);
-        let register = || if wanted { register().map(Some) } else { Ok(None) };
+        // The kernel writes to the file with the rights of who registers it.
+        let register = || if wanted { sys::as_nobody(register).map(Some) } else { Ok(None) };
         let id = backing_id(&opened.attached, &self.refusals, register);
         if id.is_none()
             && let Err(error) = self.fs.check_regular(opened)

@@ -16,8 +16,13 @@ mod ending;
 mod lifecycle;
 #[path = "mount/listing.rs"]
 mod listing;
+#[path = "common/loops.rs"]
+#[expect(dead_code, reason = "other suites use the rest")]
+mod loops;
 #[path = "mount/modes.rs"]
 mod modes;
+#[path = "mount/privileges.rs"]
+mod privileges;
 #[path = "mount/races.rs"]
 mod races;
 #[path = "mount/refusals.rs"]

@@ -39,7 +39,8 @@ pub enum Io {
 }
 
 impl Io {
-    fn option(self) -> &'static str {
+    /// For `-o`.
+    pub fn option(self) -> &'static str {
         match self {
             Io::Passthrough => "passthrough=auto",
             Io::Daemon => "passthrough=off",
