@@ -16,6 +16,8 @@ mod ending;
 mod lifecycle;
 #[path = "mount/listing.rs"]
 mod listing;
+#[path = "mount/log.rs"]
+mod log;
 #[path = "common/loops.rs"]
 #[expect(dead_code, reason = "other suites use the rest")]
 mod loops;

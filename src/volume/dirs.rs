@@ -11,11 +11,12 @@ use rustix::io::Errno;
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
 use super::disk::{FoundKind, FoundStat, NewAttr};
-use super::files::{Place, lossy};
+use super::files::Place;
 use super::index::{Entry, Index, NewEntry};
 use super::name::EntryName;
 use super::{NewOwner, Volume, now_ns};
 use crate::error::{Error, Result, is_disk_full, is_disk_trouble};
+use crate::messages::event;
 
 impl Volume {
     /// Makes a directory on the owner of its name, or on the next disk in rank that takes it, and counts one look-up.
@@ -181,7 +182,7 @@ impl Volume {
     fn make_again(&self, removed: &[DiskNo], path: &[u8], like: &Attr) {
         for &no in removed {
             if let Err(error) = self.make_dir(no, path, like) {
-                log::warn!("directory {:?} could not be made again: {error}", lossy(path));
+                event!(Warn, self.about(no).path(path).error(&error), "a directory could not be made again");
             }
         }
     }
@@ -221,7 +222,7 @@ impl Volume {
                 Ok(true) => done.push(no),
                 Ok(false) => {}
                 Err(error) => {
-                    log::warn!("disk {}: directory {:?}: {error}", disk.path.display(), lossy(&old_path));
+                    event!(Warn, disk.about().path(&old_path).error(&error), "a directory could not be renamed");
                     self.move_dir_back(&done, source, target, &old_path, &new_path);
                     return Err(error);
                 }
@@ -238,7 +239,7 @@ impl Volume {
         for &no in done.iter().filter(|no| copies & (1 << no.0) != 0) {
             let moved = self.disk(no).map(|disk| disk.io.rename(new_path, old_path, false));
             if let Ok(Err(error)) = moved {
-                log::error!("directory {:?} is half renamed: {error}", lossy(new_path));
+                event!(Error, self.about(no).path(new_path).error(&error), "a directory is half renamed");
             }
         }
         if let Some(target) = target {
@@ -265,7 +266,7 @@ impl Volume {
                 Ok(_) => {}
                 Err(error) if is_missing(&error) => {}
                 Err(error) => {
-                    log::warn!("disk {}: directory {:?}: {error}", disk.path.display(), lossy(path));
+                    event!(Warn, disk.about().path(path).error(&error), "a directory cannot be looked at");
                     return Err(Error::CrossDisk);
                 }
             }

@@ -10,6 +10,7 @@ use super::Volume;
 use super::attr::{Attr, Ino};
 use super::index::Entry;
 use crate::error::{Error, Result};
+use crate::messages::event;
 
 impl Volume {
     /// Reads the attributes of an open file from its disk into the index.
@@ -42,7 +43,11 @@ impl Volume {
         match fd.map(|fd| self.refresh(&entry, &fd)) {
             Some(Ok(attr)) => Ok(Entry { attr, ..entry }),
             Some(Err(error)) => {
-                log::debug!("disk {}: the size of a file that is being written is not known: {error}", entry.disk.0);
+                event!(
+                    Debug,
+                    self.about(entry.disk).error(&error),
+                    "the size of a file that is being written is not known"
+                );
                 Err(Error::NotFound)
             }
             None if unsettled => self.settle(entry.ino),
@@ -78,7 +83,7 @@ impl Volume {
         match known {
             Ok(_) => _ = shared.unsettled.remove(&ino),
             Err(error) if entry.linked => {
-                log::warn!("size of a file that was written is not known: {error}");
+                event!(Warn, self.about(entry.disk).error(&error), "the size of a file that was written is not known");
                 shared.unsettled.insert(ino);
             }
             Err(_) => {}
@@ -96,7 +101,11 @@ impl Volume {
         };
         for (entry, fd) in written {
             if let Err(error) = self.refresh(&entry, &fd) {
-                log::debug!("the size of a file that is being written is not known: {error}");
+                event!(
+                    Debug,
+                    self.about(entry.disk).error(&error),
+                    "the size of a file that is being written is not known"
+                );
             }
         }
     }
