@@ -10,8 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits,
-    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
-    set_no_new_privs,
+    remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
 };
 
 use crate::error::{SetupError, errno_text};
@@ -46,8 +45,8 @@ pub fn confine() -> Result<(), SetupError> {
         bound_programs()?;
     }
     keep_memory_out_of_dumps(mounts_itself);
-    let _ = clear_ambient_capability_set();
     let kept = now.permitted & needed();
+    // What is not inheritable is not ambient either.
     let sets = CapabilitySets { effective: now.effective & kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(|errno| refused(errno, "be given up"))
 }
