@@ -9,7 +9,7 @@ export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Downloads and tools: outside the clone, so that the next clone finds them.
-export KVSPAN_CACHE=${KVSPAN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvspan}
+export KVSPAN_CACHE=${KVSPAN_CACHE:-${XDG_CACHE_HOME:-${HOME:=/root}/.cache}/kvspan}
 command -v cargo >/dev/null || PATH=$PATH:$HOME/.cargo/bin
 
 say() { printf '%s\n' "$*" >&2; }
@@ -43,10 +43,21 @@ apt_need() {
   quietly apt-get install -y -q --no-install-recommends "${missing[@]}"
 }
 
+# cargo_need CRATE@VERSION: build a program of a crate into $KVSPAN_CACHE/bin, once. Not optimised: all the time goes into
+# building it and none into running it.
+cargo_need() {
+  [[ $("$KVSPAN_CACHE/bin/${1%@*}" --version 2>/dev/null) != *" ${1#*@}"* ]] || return 0
+  say "building ${1%@*}"
+  CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=$KVSPAN_CACHE/build \
+    quietly cargo install --locked --debug --root "$KVSPAN_CACHE" "$1"
+  rm -rf "$KVSPAN_CACHE/build"
+}
+
 # make_work: the run's own folder, and the clean-up that ends with it. Child scripts make theirs inside it ($TMPDIR).
 # A script that defines last_words STATUS has it called when all is cleaned up; what it returns is the exit code.
 make_work() {
   work=$(realpath "$(mktemp -d "${TMPDIR:-/tmp}/kvspan-${0##*/}.XXXXXX")")
+  chmod 711 "$work" # tests act as other users below it
   export TMPDIR=$work KVSPAN_RUN=$work
   trap clean_up EXIT
   trap 'exit 129' HUP

@@ -7,6 +7,7 @@ mod evict;
 mod holders;
 mod init;
 mod mount;
+mod mount_helper;
 mod out;
 mod process;
 mod rescan;
@@ -76,6 +77,9 @@ struct InitArgs {
 struct MountArgs {
     /// DIR:DIR:... (`\:` for a colon in a name) or a TOML file
     source: std::ffi::OsString,
+    /// What `/proc/mounts` shows as the source
+    #[arg(long, hide = true)]
+    shown_source: Option<std::ffi::OsString>,
     /// Where to mount; may be left out if the TOML file says it
     mountpoint: Option<PathBuf>,
     /// Options, comma separated; they win over a TOML file
@@ -94,7 +98,7 @@ struct UmountArgs {
     /// Detach the mount now even if it is busy; the daemon ends with its last user
     #[arg(long, short = 'l')]
     lazy: bool,
-    /// Where the volume is mounted
+    /// Where the volume is mounted, or the TOML file that says so
     mountpoint: PathBuf,
 }
 
@@ -136,6 +140,9 @@ struct WhereArgs {
 
 /// Carries out the command of the process's arguments.
 pub fn run() -> ExitCode {
+    if let Some(code) = mount_helper::run() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -87,6 +87,11 @@ impl Config {
         };
         Ok(Config { source: source::shown(source), mountpoint, disks, options })
     }
+
+    /// `/proc/mounts` shall show the source as mount(8) was given it: it looks there for what is mounted already.
+    pub fn show_source_as(&mut self, given: &OsStr) {
+        self.source = source::shown(given);
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ use upkeep::Operator;
 
 mod privileges;
 mod records;
+mod supervisor;
 mod upkeep;
 
 /// Files that stay open between two loads, at most: with its inodes in the kernel each costs about 3 KiB.
@@ -94,7 +95,10 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     wait_until_it_answers(&config)?;
     log::info!("mounted {} at {}", config.source, config.mountpoint.display());
     ready.ok()?;
+    supervisor::tell_ready(&config.mountpoint);
+    supervisor::spawn_watchdog(&config.mountpoint)?;
     let end = serve(&config, &inbox);
+    supervisor::tell_stopping(config.options.stop_timeout);
     if !config.options.read_only && !config.options.atime_interval.is_zero() {
         volume.flush_recency(Duration::ZERO, Some(Instant::now() + config.options.stop_timeout));
     }
@@ -185,6 +189,7 @@ fn open_volume(
     let volume = Volume::new(settings, disks, on_evicted)
         .map_err(|error| SetupError::Failed(format!("the volume cannot be opened: {error}")))?;
     volume.load_removed(!missing.is_empty(), config.options.read_only);
+    volume.replay_renames();
     volume.open_records(RecordSettings { boot: procfs::boot_id(), sync_interval: config.options.sync_interval });
     for (no, _) in (0u8..).map(DiskNo).zip(volume.disks()) {
         volume.refresh_room(no);
@@ -358,6 +363,7 @@ fn serve(config: &Config, inbox: &Receiver<Event>) -> Result<(), SetupError> {
             }
             Event::Signal | Event::Panic => panicked |= matches!(event, Event::Panic),
         }
+        supervisor::tell_stopping(config.options.stop_timeout);
         unmount_or_detach(&config.mountpoint);
         event = match inbox.recv_timeout(deadline(config.options.stop_timeout)) {
             Ok(event) => event,

@@ -39,6 +39,9 @@ pub enum Error {
     /// A name or an argument that can never be right.
     #[error("invalid argument")]
     Invalid,
+    /// A place in a file where no data and no hole can be.
+    #[error("beyond the end")]
+    Beyond,
     /// The operation is not for this kind of entry or for this caller.
     #[error("not permitted")]
     NotPermitted,
@@ -93,6 +96,7 @@ impl Error {
             Error::NotEmpty => Errno::NOTEMPTY,
             Error::NameTooLong => Errno::NAMETOOLONG,
             Error::Invalid => Errno::INVAL,
+            Error::Beyond => Errno::NXIO,
             Error::NotPermitted => Errno::PERM,
             Error::CrossDisk => Errno::XDEV,
             Error::NoSpace => Errno::NOSPC,

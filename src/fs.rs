@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ pub struct Handle {
     pub fd: Arc<OwnedFd>,
     disk: DiskNo,
     access: Access,
+    /// The errno of an `fsync` by another handle that shares `fd`, not yet told to this one; 0: none.
+    owed_errno: AtomicI32,
 }
 
 /// What an open gives back: the handle's number and what it is open on.
@@ -131,6 +133,11 @@ impl CacheFs {
         self.volume.attributes(ino)
     }
 
+    /// Whether a file may change without the kernel's knowledge: through a map, while it is open for writing.
+    pub fn changes_unseen(&self, ino: Ino) -> bool {
+        self.volume.is_written(ino)
+    }
+
     /// Hard links of an entry as `stat` shows them.
     pub fn links(&self, entry: &Entry) -> u32 {
         self.volume.links(entry)
@@ -176,7 +183,7 @@ impl CacheFs {
     pub fn create(&self, parent: Ino, name: &[u8], owner: NewOwner, intent: OpenIntent) -> Result<OpenedFile> {
         let name = self.visible(parent, name)?;
         match self.volume.create((parent, name), owner)? {
-            Created::New(opened) => Ok(self.keep(opened, Access { read: true, write: true })),
+            Created::New(opened) => Ok(self.keep(opened, Access { read: intent.read, write: true })),
             Created::Existing(_) if intent.exclusive => Err(Error::Exists),
             Created::Existing(_) => {
                 // Counts the look-up that the answer to a create stands for.
@@ -230,7 +237,8 @@ impl CacheFs {
     fn keep(&self, opened: Opened, access: Access) -> OpenedFile {
         let Opened { entry, fd, attached } = opened;
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let kept = Handle { ino: entry.ino, fd: Arc::clone(&fd), disk: entry.disk, access };
+        let owed_errno = AtomicI32::new(0);
+        let kept = Handle { ino: entry.ino, fd: Arc::clone(&fd), disk: entry.disk, access, owed_errno };
         self.handles.lock().insert(handle, Arc::new(kept));
         OpenedFile { handle, entry, fd, attached }
     }
@@ -250,10 +258,10 @@ impl CacheFs {
         let Some(handle) = self.handles.lock().remove(&handle) else {
             return;
         };
-        let (ino, writes) = (handle.ino, handle.access.write);
+        let (ino, access) = (handle.ino, handle.access);
         // Given away, so that the volume decides when it is closed.
         let fd = Arc::try_unwrap(handle).map_or_else(|shared| Arc::clone(&shared.fd), |handle| handle.fd);
-        self.volume.close(ino, fd, writes);
+        self.volume.close(ino, fd, access);
     }
 
     fn handle(&self, number: u64) -> Result<Arc<Handle>> {
@@ -283,12 +291,28 @@ impl CacheFs {
         self.on_file(handle, |io, handle| io.write(handle.fd.as_fd(), data, offset))
     }
 
-    /// Makes a file durable, on the disk itself.
+    /// Makes a file durable, on the disk itself. A disk says once for each open file that something was lost; handles
+    /// share one, so what one of them hears the others are told at their next call.
     ///
     /// # Errors
-    /// What the disk said.
-    pub fn fsync(&self, handle: u64, data_only: bool) -> Result<()> {
-        self.on_file(handle, |io, handle| io.fsync(handle.fd.as_fd(), data_only))
+    /// What the disk said, to this handle or to another one of the file.
+    pub fn fsync(&self, number: u64, data_only: bool) -> Result<()> {
+        let handle = self.handle(number)?;
+        let owed = handle.owed_errno.swap(0, Ordering::Relaxed);
+        let done = self.on_file(number, |io, handle| io.fsync(handle.fd.as_fd(), data_only));
+        match &done {
+            Ok(()) if owed != 0 => Err(Error::disk(handle.disk, std::io::Error::from_raw_os_error(owed))),
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let handles = self.handles.lock();
+                let others = handles.values().filter(|other| !Arc::ptr_eq(other, &handle));
+                for other in others.filter(|other| Arc::ptr_eq(&other.fd, &handle.fd)) {
+                    other.owed_errno.store(error.errno(), Ordering::Relaxed);
+                }
+                drop(handles);
+                done
+            }
+        }
     }
 
     /// `fallocate(2)`.

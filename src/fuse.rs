@@ -90,9 +90,17 @@ impl Glue {
         Ok(id)
     }
 
+    /// How long the kernel may believe attributes: not at all while a map may change them.
+    fn attr_ttl(&self, ino: Ino) -> Duration {
+        if self.fs.changes_unseen(ino) { Duration::ZERO } else { self.settings.entry_ttl }
+    }
+
     fn reply_entry(&self, reply: ReplyEntry, found: Result<Entry, Error>) {
         match found {
-            Ok(entry) => reply.entry(&self.settings.entry_ttl, &self.attr(&entry), generation()),
+            Ok(entry) => {
+                let ttl = &self.settings.entry_ttl;
+                reply.entry_with_ttls(&self.attr_ttl(entry.ino), ttl, &self.attr(&entry), generation());
+            }
             Err(Error::NotFound) => convert::reply_miss(reply, self.fs.miss_ttl(self.settings.negative_ttl)),
             Err(error) => reply.error(errno(&error)),
         }
@@ -100,7 +108,7 @@ impl Glue {
 
     fn reply_attr(&self, reply: ReplyAttr, found: Result<Entry, Error>) {
         match found {
-            Ok(entry) => reply.attr(&self.settings.entry_ttl, &self.attr(&entry)),
+            Ok(entry) => reply.attr(&self.attr_ttl(entry.ino), &self.attr(&entry)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -353,8 +361,8 @@ impl Filesystem for Glue {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let ttl = self.settings.entry_ttl;
         let listed = self.fs.list_plus(handle.0, Ino(ino.0), offset, &mut |entry| {
+            let ttl = if entry.changes_unseen { Duration::ZERO } else { self.settings.entry_ttl };
             let attr = match &entry.entry {
                 Some((full, links)) => file_attr(full, *links),
                 None => convert::dot_attr(entry.ino),

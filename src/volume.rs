@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use uuid::Uuid;
 
@@ -36,10 +37,12 @@ pub mod capacity;
 mod deferred;
 mod dirs;
 pub mod disk;
+mod durable;
 pub mod evictor;
 pub mod files;
 pub mod identity;
 pub mod index;
+mod intent;
 mod live;
 pub mod name;
 mod open_files;
@@ -52,6 +55,7 @@ pub mod record;
 pub mod recovery;
 mod removed;
 mod rename;
+mod rename_dir;
 mod replace;
 pub mod report;
 pub mod rescan;
@@ -99,6 +103,7 @@ pub struct Volume {
     shadows: shadows::Shadows,
     orphans: orphans::Orphans,
     removed: removed::Removed,
+    renames: intent::Renames,
 }
 
 /// Rank 1: the index and the files that are open.
@@ -116,6 +121,8 @@ struct Shared {
     recent: Vec<Ino>,
     /// Files that were written since the last sync, whose room may still change.
     unmeasured: Vec<Ino>,
+    /// Files that may still be mapped although no handle is open.
+    mapped: LruCache<Ino, ()>,
     readings: readings::Readings,
 }
 
@@ -183,6 +190,7 @@ impl Volume {
             unsettled: HashSet::new(),
             recent: Vec::new(),
             unmeasured: Vec::new(),
+            mapped: LruCache::new(settle::MAX_MAPPED),
             readings: readings::Readings::default(),
         };
         Ok(Volume {
@@ -197,6 +205,7 @@ impl Volume {
             shadows: shadows::Shadows::new(),
             orphans: orphans::Orphans::new(disk_count),
             removed: removed::Removed::new(disk_count),
+            renames: intent::Renames::default(),
         })
     }
 
@@ -303,17 +312,20 @@ impl Volume {
     /// # Errors
     /// [`Error::Stale`] when the entry has gone and nobody has it open.
     pub fn attributes(&self, ino: Ino) -> Result<Entry> {
-        let (mut entry, writer) = {
+        let (mut entry, writer, mapped) = {
             let shared = self.shared.lock();
             let entry = shared.index.get(ino).ok_or(Error::Stale)?;
             let open = shared.open.get(&ino);
             if !entry.linked && open.is_none() && entry.kind == Kind::File {
                 return Err(Error::Stale);
             }
-            (entry, open.filter(|open| open.writers > 0 || !entry.linked).map(|open| Arc::clone(&open.fd)))
+            let writer = open.filter(|open| open.writers > 0 || !entry.linked).map(|open| Arc::clone(&open.fd));
+            (entry, writer, shared.mapped.contains(&ino))
         };
-        if let Some(fd) = writer {
-            entry.attr = self.refresh(&entry, &fd)?;
+        match writer {
+            Some(fd) => entry.attr = self.refresh(&entry, &fd)?,
+            None if mapped => entry = self.look_again_at(entry),
+            None => {}
         }
         Ok(entry)
     }

@@ -470,12 +470,37 @@ fn a_disk_that_cannot_be_written_is_passed_over_by_stores() {
 }
 
 #[test]
+fn a_failed_fsync_is_told_to_every_handle_that_is_open_once() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let faults = Arc::new(Faults::default());
+    let shared = Arc::clone(&faults);
+    let dirs = vec![dir.path().to_path_buf()];
+    let rig = Rig::with_io(dirs, move |_, real| Box::new(FaultyDisk::new(real, Arc::clone(&shared))));
+    let first = rig.create("f").expect("a file");
+    let others = [WRITE, READ].map(|intent| rig.fs.open(first.entry.ino, intent).expect("an open"));
+    let other_file = rig.create("g").expect("a file");
+    for data_only in [false, true] {
+        faults.fail_next(Call::Fsync, Errno::IO, 1);
+        assert!(is(&rig.fs.fsync(first.handle, data_only), Errno::IO));
+        rig.fs.fsync(first.handle, data_only).expect("the disk says it once");
+        for other in &others {
+            assert!(is(&rig.fs.fsync(other.handle, data_only), Errno::IO), "it shares the backing file");
+            rig.fs.fsync(other.handle, data_only).expect("it has been told");
+        }
+        rig.fs.fsync(other_file.handle, data_only).expect("another file has lost nothing");
+    }
+    for opened in others.into_iter().chain([first, other_file]) {
+        rig.fs.close(opened.handle);
+    }
+}
+
+#[test]
 fn an_answer_from_before_a_write_is_not_believed_after_the_one_from_its_close() {
     type Asker = (&'static str, Call, fn(&Rig));
     let askers: [Asker; 5] = [
         ("the evictor", Call::StatFd, |rig| rig.fs.volume().refresh_room(DiskNo(0))),
         ("a look-up", Call::StatFd, |rig| _ = rig.lookup("k").expect("the entry")),
-        ("a listing", Call::StatFd, |rig| rig.fs.volume().refresh_writers(Ino::ROOT)),
+        ("a listing", Call::StatFd, |rig| _ = rig.fs.volume().refresh_writers(Ino::ROOT)),
         ("a rescan", Call::Stat, |rig| _ = rescan_disk(rig.fs.volume(), DiskNo(0), &|_| true).expect("a rescan")),
         ("a sync", Call::Stat, |rig| assert!(rig.fs.volume().sync_disk(DiskNo(0)))),
     ];

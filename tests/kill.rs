@@ -399,7 +399,148 @@ fn an_idle_daemon_sleeps() {
     rig.umount();
 }
 
+const IN_DIRECTORY: u64 = 24;
+
+/// A directory with files on every disk, durable.
+fn make_directory(rig: &mut Rig) {
+    rig.mount("");
+    fs::create_dir_all(rig.path("a/s")).expect("directories");
+    for n in 0..IN_DIRECTORY {
+        fs::write(rig.path(in_directory("a", n)), object(n)).expect("a file");
+    }
+    rig.umount();
+}
+
+fn in_directory(dir: &str, n: u64) -> String {
+    if n.is_multiple_of(2) { format!("{dir}/k{n}.data") } else { format!("{dir}/s/k{n}.data") }
+}
+
+/// Renames the directory to and fro until it fails for good, and begins with the name that it has.
+fn rename_to_and_fro(mountpoint: &Path, moves: &AtomicU64, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            if fs::rename(mountpoint.join(from), mountpoint.join(to)).is_ok() {
+                moves.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Lets the directory be renamed until `end` strikes, in the middle of a rename or between two.
+fn strike_while_renaming(rig: &Rig, round: u64, end: impl FnOnce()) {
+    let (moves, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let renaming = scope.spawn(|| rename_to_and_fro(&rig.mountpoint(), &moves, &stop));
+        run::wait_until("the directory is renamed", || moves.load(Ordering::Relaxed) > round % 4);
+        let until = Instant::now() + Duration::from_micros(round * 2_741 % 9_000);
+        while Instant::now() < until && !renaming.is_finished() {
+            std::thread::yield_now();
+        }
+        end();
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+fn assert_whole_under_one_name(rig: &Rig, context: &str) {
+    let names: Vec<String> = shown(rig).into_iter().collect();
+    assert!(names == ["a"] || names == ["b"], "{context}: {names:?}\n{}", rig.log());
+    for n in 0..IN_DIRECTORY {
+        let loaded = fs::read(rig.path(in_directory(&names[0], n)));
+        assert!(loaded.is_ok_and(|loaded| loaded == object(n)), "{context}: object {n} below {names:?}\n{}", rig.log());
+    }
+    let lists = rig.disks.iter().filter(|disk| disk.join(".kvspan/renames").exists()).count();
+    assert_eq!(lists, 0, "{context}");
+}
+
+fn a_directory_is_whole_under_one_name_whenever_its_rename_is_killed() {
+    let rounds = if std::env::var_os("KVSPAN_FULL").is_some() { 200 } else { 24 };
+    let mut rig = Rig::new(3);
+    make_directory(&mut rig);
+    let mut halves = 0;
+    for round in 0..rounds {
+        rig.mount("");
+        strike_while_renaming(&rig, round, || rig.signal(Signal::KILL));
+        rig.wait_for_end();
+        halves += u32::from(["a", "b"].iter().all(|name| !rig.disks_with(name).is_empty()));
+        rig.mount("");
+        assert_whole_under_one_name(&rig, &format!("round {round}"));
+        rig.umount();
+    }
+    eprintln!("{halves} of {rounds} kills left the directory under both names");
+}
+
+/// The daemon is killed at the n-th of each call that changes a directory or makes it durable.
+fn a_directory_is_whole_under_one_name_at_whichever_call_its_rename_is_killed() {
+    let mut rig = Rig::new(3);
+    make_directory(&mut rig);
+    for call in ["renameat,renameat2,rename", "fsync,fdatasync", "unlinkat,unlink", "openat,openat2"] {
+        let mut halves = 0;
+        let mut at = 1;
+        loop {
+            rig.mount("");
+            let name = if rig.path("a").exists() { "a" } else { "b" };
+            let inject = format!("inject={call}:signal=SIGKILL:when={at}");
+            let mut tracer = Command::new("strace");
+            tracer.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
+            let mut tracer = tracer.args(["-p", &rig.pid().to_string()]).spawn().expect("strace");
+            let traced = format!("/proc/{}/status", rig.pid());
+            run::wait_until("strace is there", || {
+                fs::read_to_string(&traced).is_ok_and(|status| !status.contains("TracerPid:\t0"))
+            });
+            let done = fs::rename(rig.path(name), rig.path(if name == "a" { "b" } else { "a" }));
+            if done.is_ok() {
+                rig.signal(Signal::KILL);
+            }
+            rig.wait_for_end();
+            tracer.wait().expect("strace ends with the daemon");
+            if ["a", "b"].iter().all(|name| !rig.disks_with(name).is_empty()) {
+                halves += 1;
+                // A mount that only reads shows what is there.
+                rig.mount("ro");
+                assert!(shown(&rig).iter().eq(["a", "b"]));
+                rig.umount();
+            }
+            rig.mount("");
+            assert_whole_under_one_name(&rig, &format!("{call} {at}"));
+            rig.umount();
+            at += 1;
+            if done.is_ok() {
+                break;
+            }
+        }
+        assert!(at > 6, "{call}: the rename makes three of them at least");
+        assert!(halves > 0 || !call.starts_with("rename"), "no kill came in the middle");
+    }
+}
+
+fn a_directory_is_whole_under_one_name_whenever_the_power_goes_in_its_rename() {
+    let disks: Vec<loops::LoopDisk> = (0..3).map(|_| loops::LoopDisk::ext4("64M", &[])).collect();
+    let mut rig = Rig::bare();
+    rig.use_disks(&disks.iter().map(loops::LoopDisk::path).collect::<Vec<_>>());
+    make_directory(&mut rig);
+    let mut halves = 0;
+    for round in 0..8 {
+        rig.mount("");
+        strike_while_renaming(&rig, round, || {
+            // One disk after the other, and in every order.
+            (0..3).for_each(|n| disks[(n + round as usize) % 3].cut());
+            rig.signal(Signal::KILL);
+        });
+        rig.wait_for_end();
+        run::run(Command::new("umount").arg("-l").arg(rig.mountpoint())).ok();
+        disks.iter().for_each(loops::LoopDisk::mount_again);
+        halves += u32::from(["a", "b"].iter().all(|name| !rig.disks_with(name).is_empty()));
+        rig.mount("");
+        assert_whole_under_one_name(&rig, &format!("round {round}"));
+        rig.umount();
+    }
+    eprintln!("{halves} of 8 cuts left the directory under both names");
+}
+
 rig::on_a_mount![
+    a_directory_is_whole_under_one_name_at_whichever_call_its_rename_is_killed,
+    a_directory_is_whole_under_one_name_whenever_its_rename_is_killed,
+    a_directory_is_whole_under_one_name_whenever_the_power_goes_in_its_rename,
     killed_at_any_moment_nothing_wrong_is_loaded_and_the_limit_holds,
     the_hot_set_of_before_a_kill_survives_the_eviction_after_it,
     the_hot_set_of_a_moment_ago_survives_a_kill,

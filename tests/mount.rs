@@ -4,6 +4,8 @@
 
 #[path = "mount/access.rs"]
 mod access;
+#[path = "mount/alike.rs"]
+mod alike;
 #[path = "mount/bytes.rs"]
 mod bytes;
 #[path = "mount/data.rs"]
@@ -21,8 +23,12 @@ mod log;
 #[path = "common/loops.rs"]
 #[expect(dead_code, reason = "other suites use the rest")]
 mod loops;
+#[path = "mount/maps.rs"]
+mod maps;
 #[path = "mount/modes.rs"]
 mod modes;
+#[path = "mount/pjdfstest.rs"]
+mod pjdfstest;
 #[path = "mount/privileges.rs"]
 mod privileges;
 #[path = "mount/races.rs"]

@@ -71,7 +71,10 @@ pub fn run(args: &MountArgs) -> Result<(), SetupError> {
 fn serve(args: &MountArgs, ready: Ready) -> Result<(), SetupError> {
     // Started through /proc/self/exe the process would be called "exe".
     let _ = rustix::thread::set_name(c"kvspan");
-    let config = Config::load(&args.source, args.mountpoint.as_deref(), &args.options)?;
+    let mut config = Config::load(&args.source, args.mountpoint.as_deref(), &args.options)?;
+    if let Some(shown) = &args.shown_source {
+        config.show_source_as(shown);
+    }
     daemon::run(config, ready)
 }
 
@@ -93,6 +96,9 @@ fn start(args: &MountArgs) -> Result<(), SetupError> {
     command.args(["mount", "--background-child"]);
     for list in &args.options {
         command.arg("-o").arg(list);
+    }
+    if let Some(shown) = &args.shown_source {
+        command.arg("--shown-source").arg(shown);
     }
     command.arg("--").arg(&args.source);
     command.args(args.mountpoint.as_deref().map(AsRef::<OsStr>::as_ref));

@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::mount_helper;
+
 /// This program again, also if its file has been replaced meanwhile. Its name in `ps` stays.
 pub fn this_program() -> Command {
     let name = env::args_os().next();
     let mut command = Command::new("/proc/self/exe");
+    let name = name.filter(|name| !mount_helper::is_helper(name));
     command.arg0(name.unwrap_or_else(|| OsString::from("kvspan")));
     command
 }

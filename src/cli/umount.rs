@@ -3,9 +3,10 @@
 //! The mount is looked up in mountinfo and never touched before it is known to answer: a daemon that hangs must not
 //! make the command that gets rid of it hang too.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::{UmountArgs, holders, out, process, status};
+use crate::config::Config;
 use crate::error::{SetupError, shell_word};
 use crate::procfs;
 use crate::procfs::mountinfo::{self, FS_TYPE, Mount};
@@ -39,7 +41,7 @@ enum Daemon {
 
 /// Carries out the command.
 pub fn run(args: &UmountArgs) -> Result<(), SetupError> {
-    let mount = find_mount(&args.mountpoint)?;
+    let mount = find_mount(&where_mounted(&args.mountpoint)?)?;
     let daemon = look_at(&mount);
     let mountpoint = mount.mountpoint;
     match take_away(&mountpoint, false) {
@@ -56,8 +58,17 @@ pub fn run(args: &UmountArgs) -> Result<(), SetupError> {
     }
 }
 
+/// A TOML file stands for the mount point that it names.
+fn where_mounted(given: &Path) -> Result<PathBuf, SetupError> {
+    // The mount point itself may hang: what is no file by its name is not looked at.
+    if given.extension() != Some(OsStr::new("toml")) || !given.is_file() {
+        return Ok(given.to_path_buf());
+    }
+    Config::load(given.as_os_str(), None, &[]).map(|config| config.mountpoint)
+}
+
 /// The mount as mountinfo has it, if a volume of ours is what it shows.
-fn find_mount(given: &Path) -> Result<Mount, SetupError> {
+pub(super) fn find_mount(given: &Path) -> Result<Mount, SetupError> {
     let table = |source| SetupError::io("read", Path::new("/proc/self/mountinfo"), source);
     let mounts = mountinfo::read().map_err(table)?;
     let path = mountinfo::resolve(given, &mounts).map_err(|source| SetupError::io("find", given, source))?;

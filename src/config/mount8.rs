@@ -6,19 +6,25 @@
 /// Words that describe what kvspan does anyway, so that a line written for another file system works.
 pub const UNDERSTOOD: &[&str] = &["defaults", "noatime", "nodev", "nodiratime", "nosuid"];
 
-/// Words that mount(8) and systemd use themselves and may still pass on.
+/// Words that mount(8) and systemd use themselves and may still pass on, and those of the kernel's FUSE mounts, which a
+/// remount brings from the mount table.
 const FOREIGN: &[&str] = &[
     "_netdev",
     "async",
     "atime",
     "auto",
+    "blksize",
+    "default_permissions",
     "dev",
     "diratime",
     "dirsync",
     "exec",
+    "fd",
     "group",
+    "group_id",
     "lazytime",
     "loud",
+    "max_read",
     "noauto",
     "nofail",
     "nolazytime",
@@ -28,11 +34,13 @@ const FOREIGN: &[&str] = &[
     "nousers",
     "owner",
     "relatime",
+    "rootmode",
     "silent",
     "strictatime",
     "suid",
     "sync",
     "user",
+    "user_id",
     "users",
 ];
 

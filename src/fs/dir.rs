@@ -30,6 +30,8 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
     /// Its entry and hard links, for all but the dots.
     pub entry: Option<(Entry, u32)>,
+    /// See [`CacheFs::changes_unseen`]; said by [`CacheFs::list_plus`] only.
+    pub changes_unseen: bool,
 }
 
 /// An open directory.
@@ -96,11 +98,11 @@ impl CacheFs {
         after: u64,
         each: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        self.volume.refresh_writers(dir);
+        let written = self.volume.refresh_writers(dir);
         let mut taken = Vec::new();
         let listed = self.list(handle, dir, after, &mut |entry| {
             let (ino, is_dot) = (entry.ino, entry.entry.is_none());
-            let took = each(entry);
+            let took = each(DirEntry { changes_unseen: written.contains(&ino), ..entry });
             if took && !is_dot {
                 taken.push(ino);
             }
@@ -114,9 +116,9 @@ impl CacheFs {
     fn list_dots(&self, dir: Ino, after: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> bool {
         let parent = self.volume.parent(dir);
         let dots: [(u64, Ino, &[u8]); 2] = [(1, dir, b"."), (2, parent, b"..")];
-        dots.into_iter()
-            .filter(|(cookie, ..)| *cookie > after)
-            .all(|(cookie, ino, name)| each(DirEntry { cookie, ino, kind: Kind::Dir, name, entry: None }))
+        dots.into_iter().filter(|(cookie, ..)| *cookie > after).all(|(cookie, ino, name)| {
+            each(DirEntry { cookie, ino, kind: Kind::Dir, name, entry: None, changes_unseen: false })
+        })
     }
 
     /// What the index has after a cookie; false when the buffer is full.
@@ -124,7 +126,8 @@ impl CacheFs {
         let mut room = true;
         self.volume.list(dir, *after - FIRST_COOKIE, &mut |name, entry, links| {
             let cookie = entry.cookie + FIRST_COOKIE;
-            room = each(DirEntry { cookie, ino: entry.ino, kind: entry.kind, name, entry: Some((entry, links)) });
+            let (ino, kind) = (entry.ino, entry.kind);
+            room = each(DirEntry { cookie, ino, kind, name, entry: Some((entry, links)), changes_unseen: false });
             if room {
                 *after = cookie;
             }

@@ -71,7 +71,8 @@ impl CacheFs {
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         let (entry, fd) = self.settable(ino, name)?;
         let io = &self.volume.disk(entry.disk)?.io;
-        io.set_xattr(fd.as_fd(), name, value, flags).map_err(|e| Error::disk(entry.disk, e))
+        io.set_xattr(fd.as_fd(), name, value, flags).map_err(|e| Error::disk(entry.disk, e))?;
+        self.volume.xattrs_changed(&entry, &fd)
     }
 
     /// Removes an attribute of the backing file.
@@ -81,7 +82,8 @@ impl CacheFs {
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let (entry, fd) = self.settable(ino, name)?;
         let io = &self.volume.disk(entry.disk)?.io;
-        io.remove_xattr(fd.as_fd(), name).map_err(|e| Error::disk(entry.disk, e))
+        io.remove_xattr(fd.as_fd(), name).map_err(|e| Error::disk(entry.disk, e))?;
+        self.volume.xattrs_changed(&entry, &fd)
     }
 
     fn settable(&self, ino: Ino, name: &[u8]) -> Result<(Entry, std::sync::Arc<std::os::fd::OwnedFd>)> {

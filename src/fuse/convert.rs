@@ -118,7 +118,7 @@ pub fn open_intent(flags: i32) -> OpenIntent {
 
 /// `lseek` for data and holes; the kernel answers every other kind itself.
 pub fn seek(fs: &CacheFs, handle: u64, offset: i64, whence: i32) -> Result<i64> {
-    let from = u64::try_from(offset).map_err(|_| Error::Invalid)?;
+    let from = u64::try_from(offset).map_err(|_| Error::Beyond)?;
     let to = match whence {
         SEEK_DATA => fs.seek(handle, from, false)?,
         SEEK_HOLE => fs.seek(handle, from, true)?,

@@ -41,6 +41,11 @@ impl About {
         self.with("path", written(path))
     }
 
+    /// What the path becomes, or was to become.
+    pub fn to(self, path: &[u8]) -> About {
+        self.with("to", written(path))
+    }
+
     /// Why: `errno=NAME` for what the system said, else `error="..."`.
     pub fn error(self, error: &(dyn StdError + 'static)) -> About {
         let of_system = match error.downcast_ref::<Error>() {

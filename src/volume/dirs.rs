@@ -10,11 +10,11 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
-use super::disk::{FoundKind, FoundStat, NewAttr};
+use super::disk::{FoundStat, NewAttr};
 use super::files::Place;
 use super::index::{Entry, Index, NewEntry};
 use super::name::EntryName;
-use super::{NewOwner, Volume, now_ns};
+use super::{NewOwner, Shared, Volume, now_ns};
 use crate::error::{Error, Result, is_disk_full, is_disk_trouble};
 use crate::messages::event;
 
@@ -61,7 +61,7 @@ impl Volume {
     }
 
     /// Makes one copy of a directory. One that is there already (a crash, or another mount of the disk) is taken.
-    fn make_dir(&self, no: DiskNo, path: &[u8], like: &Attr) -> Result<Attr> {
+    pub(super) fn make_dir(&self, no: DiskNo, path: &[u8], like: &Attr) -> Result<Attr> {
         let io = &self.disk(no)?.io;
         let made = match io.mkdir(path, like.mode) {
             Err(error) if error.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => false,
@@ -179,116 +179,12 @@ impl Volume {
         Ok(())
     }
 
-    fn make_again(&self, removed: &[DiskNo], path: &[u8], like: &Attr) {
+    pub(super) fn make_again(&self, removed: &[DiskNo], path: &[u8], like: &Attr) {
         for &no in removed {
             if let Err(error) = self.make_dir(no, path, like) {
                 event!(Warn, self.about(no).path(path).error(&error), "a directory could not be made again");
             }
         }
-    }
-
-    /// Renames a directory on every disk that has it; all or none.
-    pub(super) fn rename_dir(
-        &self,
-        from: Place<'_>,
-        to: Place<'_>,
-        source: &Entry,
-        target: Option<&Entry>,
-    ) -> Result<()> {
-        if self.misses_a_disk() {
-            // Its copy could not follow, and would bring the old name back.
-            return Err(Error::CrossDisk);
-        }
-        let old_path = self.path_of(from.0, from.1).ok_or(Error::NotFound)?;
-        let new_path = self.path_of(to.0, to.1).ok_or(Error::NotFound)?;
-        if new_path.strip_prefix(&old_path[..]).is_some_and(|rest| rest.first() == Some(&b'/')) {
-            return Err(Error::Invalid);
-        }
-        if let Some(target) = target {
-            if target.kind != Kind::Dir {
-                return Err(Error::NotDirectory);
-            }
-            if self.shared.lock().index.child_count(target.ino) > 0 {
-                return Err(Error::NotEmpty);
-            }
-        }
-        self.learn_copies(source.ino, &old_path)?;
-        if let Some(target) = target {
-            self.learn_copies(target.ino, &new_path)?;
-        }
-        let mut done = Vec::new();
-        for (no, disk) in self.numbered() {
-            match self.move_dir_copy(no, source, to.0, &old_path, &new_path) {
-                Ok(true) => done.push(no),
-                Ok(false) => {}
-                Err(error) => {
-                    event!(Warn, disk.about().path(&old_path).error(&error), "a directory could not be renamed");
-                    self.move_dir_back(&done, source, target, &old_path, &new_path);
-                    return Err(error);
-                }
-            }
-        }
-        self.published(from, to, source)
-    }
-
-    /// One disk has refused the rename of a directory: the others take it back, and the empty directory that it had
-    /// replaced is made again.
-    fn move_dir_back(&self, done: &[DiskNo], source: &Entry, target: Option<&Entry>, old_path: &[u8], new_path: &[u8]) {
-        let copies_of = |ino| self.shared.lock().index.dir_disks(ino);
-        let copies = copies_of(source.ino);
-        for &no in done.iter().filter(|no| copies & (1 << no.0) != 0) {
-            let moved = self.disk(no).map(|disk| disk.io.rename(new_path, old_path, false));
-            if let Ok(Err(error)) = moved {
-                event!(Error, self.about(no).path(new_path).error(&error), "a directory is half renamed");
-            }
-        }
-        if let Some(target) = target {
-            let replaced = copies_of(target.ino);
-            let gone: Vec<DiskNo> = done.iter().copied().filter(|no| replaced & (1 << no.0) != 0).collect();
-            self.make_again(&gone, new_path, &target.attr);
-        }
-    }
-
-    /// Asks the disks that are not known to have a copy of a directory: one that has not been scanned may have it, and
-    /// so may one that failed while it was being made.
-    ///
-    /// # Errors
-    /// [`Error::CrossDisk`] while one of them cannot say: its copy would be left behind under the old name.
-    fn learn_copies(&self, dir: Ino, path: &[u8]) -> Result<()> {
-        let known = self.shared.lock().index.dir_disks(dir);
-        for (no, disk) in self.numbered().filter(|(no, _)| known & (1 << no.0) == 0) {
-            match disk.io.stat(path) {
-                Ok(stat) if stat.kind == FoundKind::Dir => {
-                    let mut shared = self.shared.lock();
-                    let set = shared.index.dir_disks(dir) | (1 << no.0);
-                    shared.index.set_dir_disks(dir, set);
-                }
-                Ok(_) => {}
-                Err(error) if is_missing(&error) => {}
-                Err(error) => {
-                    event!(Warn, disk.about().path(path).error(&error), "a directory cannot be looked at");
-                    return Err(Error::CrossDisk);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Renames one disk's copy of a directory, if it has one; an empty copy of the target, if any, goes. Returns whether
-    /// anything was done.
-    fn move_dir_copy(&self, no: DiskNo, source: &Entry, to: Ino, old_path: &[u8], new_path: &[u8]) -> Result<bool> {
-        let io = &self.disk(no)?.io;
-        let has_copy = self.shared.lock().index.dir_disks(source.ino) & (1 << no.0) != 0;
-        if !has_copy {
-            return match io.rmdir(new_path) {
-                Ok(()) => Ok(true),
-                Err(error) if is_missing(&error) => Ok(false),
-                Err(error) => Err(Error::disk(no, error)),
-            };
-        }
-        self.ensure_dir(no, to)?;
-        io.rename(old_path, new_path, true).map_err(|e| Error::disk(no, e))?;
-        Ok(true)
     }
 
     /// Changes attributes of every copy of a directory.
@@ -381,6 +277,16 @@ impl Volume {
     pub fn dir_disks(&self, dir: Ino) -> Vec<&super::disk::Disk> {
         let set = self.shared.lock().index.dir_disks(dir);
         self.numbered().filter(|(no, _)| set & (1 << no.0) != 0).map(|(_, disk)| disk).collect()
+    }
+}
+
+impl Shared {
+    /// A directory has copies on these disks; its attributes are those of one of them.
+    pub(super) fn set_copies(&mut self, dir: Ino, set: u64) {
+        self.index.set_dir_disks(dir, set);
+        if set != 0 && self.index.get(dir).is_some_and(|entry| set & (1 << entry.disk.0) == 0) {
+            self.index.set_disk(dir, DiskNo(set.trailing_zeros() as u8));
+        }
     }
 }
 

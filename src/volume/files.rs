@@ -134,34 +134,27 @@ impl Volume {
             let _ = disk.io.unlink(&path);
             return Err(Error::NoSpace);
         };
-        shared.changed_dir(parent, attr.mtime_ns);
+        shared.changed_dir(parent, now_ns());
         shared.index.add_lookups(ino, 1);
         let entry = shared.index.get(ino).ok_or(Error::Stale)?;
         Ok(Created::New(shared.open_created(entry, fd)))
     }
 
-    /// Gives a new file to its caller. A file of the daemon's own user needs no system call.
+    /// Gives a new file to its caller, and reads what the disk made of it: since multigrain timestamps (Linux 6.13) no
+    /// clock says exactly how a file system has stamped a file, and times that move later look like a change.
     fn own(&self, no: DiskNo, parent: Ino, fd: &OwnedFd, owner: NewOwner) -> Result<Attr> {
-        let now = now_ns();
         let dir = self.shared.lock().index.get(parent).ok_or(Error::NotFound)?;
         let inherits = dir.attr.mode & 0o2000 != 0;
         let gid = if inherits { dir.attr.gid } else { owner.gid };
         let (my_uid, my_gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let found_gid = if inherits { dir.attr.gid } else { my_gid };
+        let io = &self.disk(no)?.io;
         if owner.uid != my_uid || gid != found_gid {
             let setid = (owner.mode & 0o6000 != 0).then_some(owner.mode);
             let new = NewAttr { uid: Some(owner.uid), gid: Some(gid), mode: setid, ..NewAttr::default() };
-            self.disk(no)?.io.set_attr(fd.as_fd(), &new).map_err(|e| Error::disk(no, e))?;
+            io.set_attr(fd.as_fd(), &new).map_err(|e| Error::disk(no, e))?;
         }
-        Ok(Attr {
-            mode: owner.mode,
-            uid: owner.uid,
-            gid,
-            mtime_ns: now,
-            ctime_ns: now,
-            atime_ns: now,
-            ..Attr::default()
-        })
+        Ok(io.stat_fd(fd.as_fd()).map_err(|e| Error::disk(no, e))?.attr)
     }
 
     /// The disk has an object under a name that the index does not know: a file is taken in, anything else is left
@@ -255,7 +248,7 @@ impl Volume {
             }
         };
         io.set_attr(fd.as_fd(), new).map_err(|e| Error::disk(entry.disk, e))?;
-        self.refresh(&entry, fd).inspect_err(|_| _ = self.shared.lock().unsettled.insert(ino))?;
+        self.refresh_or_note(&entry, fd)?;
         let mut shared = self.shared.lock();
         if new.atime.is_some() && new.mtime.is_none() {
             // A client's mark of use; whoever copies a file sets both times.

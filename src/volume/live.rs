@@ -3,12 +3,13 @@
 //! Called by look-ups, listings, SETATTR, RELEASE and the evictor. The index lock is held before and after the system
 //! call, never over it.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use super::Volume;
-use super::attr::{Attr, Ino};
+use super::attr::{Attr, Ino, Kind};
 use super::index::Entry;
+use super::{Volume, now_ns};
 use crate::error::{Error, Result};
 use crate::messages::event;
 
@@ -27,18 +28,41 @@ impl Volume {
         Ok(attr)
     }
 
+    /// Extended attributes of a file or directory were changed by an open file: that moves its ctime.
+    ///
+    /// # Errors
+    /// What the disk said.
+    pub fn xattrs_changed(&self, entry: &Entry, fd: &OwnedFd) -> Result<()> {
+        if entry.kind == Kind::File {
+            return self.refresh_or_note(entry, fd);
+        }
+        // The index keeps the times of the names; the disks' copies have them only by chance.
+        let mut shared = self.shared.lock();
+        if let Some(entry) = shared.index.get(entry.ino) {
+            shared.index.set_attr(entry.ino, Attr { ctime_ns: now_ns(), ..entry.attr });
+        }
+        Ok(())
+    }
+
+    /// Refreshes what was just changed; if the disk does not say, it is asked again before the entry is shown.
+    pub(super) fn refresh_or_note(&self, entry: &Entry, fd: &OwnedFd) -> Result<()> {
+        let known = self.refresh(entry, fd);
+        known.map(drop).inspect_err(|_| _ = self.shared.lock().unsettled.insert(entry.ino))
+    }
+
     /// An entry as it is now. A file can be found by its final name before the kernel has released its writer, and an
     /// old size, believed by the kernel, would cut it short.
     ///
     /// # Errors
     /// [`Error::NotFound`] while its disk cannot say.
     pub(super) fn live(&self, entry: Entry) -> Result<Entry> {
-        let (entry, fd, unsettled) = {
+        let (entry, fd, unsettled, mapped) = {
             let shared = self.shared.lock();
             // Read again in one hold with the writers: the last of them may have gone since the caller looked.
             let entry = shared.index.get(entry.ino).unwrap_or(entry);
             let writing = shared.open.get(&entry.ino).filter(|open| open.writers > 0);
-            (entry, writing.map(|open| Arc::clone(&open.fd)), shared.unsettled.contains(&entry.ino))
+            let fd = writing.map(|open| Arc::clone(&open.fd));
+            (entry, fd, shared.unsettled.contains(&entry.ino), shared.mapped.contains(&entry.ino))
         };
         match fd.map(|fd| self.refresh(&entry, &fd)) {
             Some(Ok(attr)) => Ok(Entry { attr, ..entry }),
@@ -51,8 +75,14 @@ impl Volume {
                 Err(Error::NotFound)
             }
             None if unsettled => self.settle(entry.ino),
+            None if mapped => Ok(self.look_again_at(entry)),
             None => Ok(entry),
         }
+    }
+
+    /// Whether a file is open for writing.
+    pub fn is_written(&self, ino: Ino) -> bool {
+        self.shared.lock().writers_of(ino) > 0
     }
 
     /// Asks the disk again what a file has become, since it could not say when the file was closed.
@@ -91,16 +121,16 @@ impl Volume {
     }
 
     /// Reads the sizes of the files in a directory that are being written, before a listing shows them: the kernel
-    /// takes a listed size for the file's, and would end reads there.
-    pub fn refresh_writers(&self, dir: Ino) {
+    /// takes a listed size for the file's, and would end reads there. Returns those files.
+    pub fn refresh_writers(&self, dir: Ino) -> HashSet<Ino> {
         let written: Vec<(Entry, Arc<OwnedFd>)> = {
             let shared = self.shared.lock();
             let open = self.numbered().flat_map(|(no, _)| shared.writing_on(no));
             let entries = open.filter_map(|(ino, open)| Some((shared.index.get(ino)?, Arc::clone(&open.fd))));
             entries.filter(|(entry, _)| entry.linked && entry.parent == dir).collect()
         };
-        for (entry, fd) in written {
-            if let Err(error) = self.refresh(&entry, &fd) {
+        for (entry, fd) in &written {
+            if let Err(error) = self.refresh(entry, fd) {
                 event!(
                     Debug,
                     self.about(entry.disk).error(&error),
@@ -108,5 +138,6 @@ impl Volume {
                 );
             }
         }
+        written.into_iter().map(|(entry, _)| entry.ino).collect()
     }
 }

@@ -229,7 +229,8 @@ impl Volume {
 
     /// Gives a handle back. After a writer's last handle the size is settled; after the very last one the file is
     /// no longer pinned, and an unlinked one is gone.
-    pub fn close(&self, ino: Ino, fd: Arc<OwnedFd>, was_writer: bool) {
+    pub fn close(&self, ino: Ino, fd: Arc<OwnedFd>, access: Access) {
+        let was_writer = access.write;
         let entry = self.shared.lock().index.get(ino);
         if was_writer {
             self.settle_closed(ino, &fd);
@@ -252,6 +253,9 @@ impl Volume {
         }
         if was_writer {
             shared.note_unmeasured([ino]);
+        }
+        if access.read && access.write {
+            shared.note_mapped(ino);
         }
         let last = if handles == 0 { shared.close_last(ino) } else { None };
         drop(shared);

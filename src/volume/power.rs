@@ -309,7 +309,7 @@ impl Volume {
     }
 
     /// Takes a name out of the index, and out of what the kernel remembers.
-    fn hide(&self, entry: &Entry) {
+    pub(super) fn hide(&self, entry: &Entry) {
         let _kept = {
             let mut shared = self.shared.lock();
             shared.changed_dir(entry.parent, now_ns());

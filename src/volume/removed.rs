@@ -24,7 +24,7 @@ use super::attr::DiskNo;
 use super::disk::{Access, Disk, FoundKind, FoundStat};
 use super::files::{Place, is_gone};
 use super::index::Entry;
-use super::{Volume, name, now_ns};
+use super::{Volume, durable, name, now_ns};
 use crate::messages::event;
 
 /// A disk's list is not longer: about 90,000 names of LMCache.
@@ -32,9 +32,7 @@ const LIST_BYTES_MAX: usize = 16 << 20;
 /// What waits to be written is not longer.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 
-const DIR: &[u8] = b".kvspan";
 const LIST: &[u8] = b".kvspan/removed";
-const NEW_LIST: &[u8] = b".kvspan/removed.tmp";
 
 const READ_WRITE: Access = Access { read: true, write: true };
 
@@ -159,6 +157,7 @@ impl Volume {
         if self.removed.is_readable(no.index()) {
             return;
         }
+        self.replay_renames();
         self.write_removed();
         let lists: Vec<Names> = self.disks().iter().map(|disk| names_of(&read_list(disk))).collect();
         if let Some(mine) = lists.get(no.index()) {
@@ -169,6 +168,12 @@ impl Volume {
     /// Whether some disk of the volume is not there or cannot be read.
     pub fn misses_a_disk(&self) -> bool {
         self.removed.recording.load(Ordering::Acquire)
+    }
+
+    /// Whether a disk that is back has not been told of all names that were taken away without it. They are known by
+    /// their paths, which must stay what they are until then.
+    pub fn awaits_removed_names(&self) -> bool {
+        self.removed.waiting.load(Ordering::Acquire)
     }
 
     /// Files that were removed because their names had been taken away while their disk was not there.
@@ -211,7 +216,7 @@ impl Volume {
     /// Whether a file that was come across lost its name while its disk was not there; it is then removed. The caller
     /// holds the name.
     pub(super) fn is_outdated(&self, no: DiskNo, place: Place<'_>, stat: &FoundStat) -> bool {
-        if !self.removed.waiting.load(Ordering::Acquire) {
+        if !self.awaits_removed_names() {
             return false;
         }
         let Some((path, without)) = self.path_of(place.0, place.1).zip(self.removed.without.get(no.index())) else {
@@ -245,7 +250,7 @@ impl Volume {
             return;
         };
         let was_unreadable = unreadable.load(Ordering::Acquire);
-        if self.is_read_only() || !(was_unreadable || self.removed.waiting.load(Ordering::Acquire)) {
+        if self.is_read_only() || !(was_unreadable || self.awaits_removed_names()) {
             return;
         }
         let mut records = Vec::new();
@@ -438,27 +443,9 @@ fn append(disk: &Disk, written: &mut Written, records: &[u8]) -> io::Result<()> 
         }
     }
     new.extend_from_slice(records);
-    replace_list(disk, &new)?;
+    durable::replace(disk.io.as_ref(), LIST, &new, 0o600)?;
     *written = Written { end_bytes: new.len() as u64, synced: true };
     Ok(())
-}
-
-fn replace_list(disk: &Disk, list: &[u8]) -> io::Result<()> {
-    match disk.io.unlink(NEW_LIST) {
-        Err(error) if !is_gone(&error) => return Err(error),
-        _ => {}
-    }
-    let fd = match disk.io.create(NEW_LIST, 0o600) {
-        Err(error) if is_gone(&error) => {
-            disk.io.mkdir(DIR, 0o755)?;
-            disk.io.create(NEW_LIST, 0o600)?
-        }
-        created => created?,
-    };
-    disk.io.write(fd.as_fd(), list, 0)?;
-    disk.io.fsync(fd.as_fd(), false)?;
-    disk.io.rename(NEW_LIST, LIST, true)?;
-    disk.io.fsync(disk.io.open_dir(DIR)?.as_fd(), false)
 }
 
 #[cfg(test)]

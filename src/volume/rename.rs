@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::attr::{Attr, Ino, Kind};
 use super::files::{Place, RenameMode, is, is_gone};
 use super::index::Entry;
-use super::{Volume, now_ns};
+use super::{Shared, Volume, now_ns};
 use crate::error::{Error, Result};
 
 impl Volume {
@@ -101,9 +101,7 @@ impl Volume {
             shared.index.set_writing(source.ino, false);
             shared.index.touch(source.ino, now);
         }
-        if let Some(entry) = shared.index.get(source.ino) {
-            shared.index.set_attr(source.ino, Attr { ctime_ns: now, ..entry.attr });
-        }
+        shared.renamed(source.ino, now);
         Ok(())
     }
 
@@ -120,11 +118,21 @@ impl Volume {
         shared.index.exchange(source.ino, target.ino).map_err(|_| Error::Stale)?;
         for (ino, name) in [(source.ino, to.1), (target.ino, from.1)] {
             shared.index.set_away(ino, self.is_away(name.as_bytes(), no));
+            shared.renamed(ino, now);
         }
         shared.changed_dir(from.0, now);
         shared.changed_dir(to.0, now);
         drop(shared);
         self.names_exchanged(from, to, no);
         Ok(())
+    }
+}
+
+impl Shared {
+    /// A new name moves ctime.
+    fn renamed(&mut self, ino: Ino, now: i64) {
+        if let Some(entry) = self.index.get(ino) {
+            self.index.set_attr(ino, Attr { ctime_ns: now, ..entry.attr });
+        }
     }
 }

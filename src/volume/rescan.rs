@@ -131,7 +131,10 @@ pub fn rescan_disk(volume: &Volume, no: DiskNo, watch: &dyn Fn(u64) -> bool) -> 
     rescan.drop_missing();
     volume.place_found(no);
     disk.set_foreign(rescan.report.foreign);
-    disk.set_scanned();
+    // Names that could not be read are still on the disk: one that was never scanned to its end is asked for them.
+    if rescan.report.unreadable == 0 {
+        disk.set_scanned();
+    }
     volume.removal_applied(no, rescan.report.unreadable == 0);
     if rescan.report.unreadable == 0 {
         volume.removed_applied(no);
@@ -366,10 +369,7 @@ impl Volume {
             }
             return Ok(());
         }
-        shared.index.set_dir_disks(ino, left);
-        if entry.disk == no {
-            shared.index.set_disk(ino, DiskNo(left.trailing_zeros() as u8));
-        }
+        shared.set_copies(ino, left);
         Ok(())
     }
 

@@ -30,6 +30,17 @@ impl LoopDisk {
         self.dir.path().join("disk")
     }
 
+    /// The power goes: nothing more reaches the image, its log neither.
+    pub fn cut(&self) {
+        run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(self.path()));
+    }
+
+    /// The power comes back. Nobody may have a file open.
+    pub fn mount_again(&self) {
+        run(Command::new("umount").arg(self.path()));
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(self.path()));
+    }
+
     fn image(&self) -> PathBuf {
         self.dir.path().join("image")
     }

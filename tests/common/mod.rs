@@ -32,6 +32,12 @@ pub fn disk_id(n: usize) -> Uuid {
     Uuid::from_u128(0x1000_0000_0000_4000_8000_0000_0000_0000 + n as u128)
 }
 
+/// Where files cost no disk, if the host has such a place.
+pub fn memory_dir() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
 /// The caller that the tests run as.
 pub fn me() -> NewOwner {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -152,6 +158,7 @@ impl Rig {
         let temp_ttl = settings.temp_ttl;
         let volume = Volume::new(settings, disks, Box::new(|_| {}))?;
         let volume = Arc::new(volume);
+        volume.replay_renames();
         for n in 0..dirs.len() {
             volume.refresh_room(DiskNo(n as u8));
         }

@@ -7,6 +7,7 @@ byte or an answer is wrong.
   roundtrip DIR    store, look up, load and delete objects; compare every byte and every answer
   store DIR        store objects and leave them there (--seed names them; the same seed gives the same bytes)
   verify DIR       load what `store` with the same arguments left; report hits, misses and wrong bytes
+  persist DIR      store, look up and load again and again until the file --until is there, whatever fails meanwhile
   bench DIR        time store / lookup hit / lookup miss / load / delete, batch by batch
 """
 import argparse
@@ -147,6 +148,23 @@ def roundtrip(args, connector):
     return report
 
 
+def persist(args, connector):
+    """One connector through whatever happens to its directory: failures are counted, a wrong byte is wrong."""
+    report = {"hits": 0, "wrong_bytes": 0, "failures": 0, "hits_since_failure": 0}
+    while not os.path.exists(args.until):
+        stored = store(args, connector)
+        loaded = verify(args, connector)
+        report["wrong_bytes"] += loaded["wrong_bytes"]
+        report["hits"] += loaded["hits"]
+        if loaded["hits"] == args.count and not stored["failed_in_batches"]:
+            report["hits_since_failure"] += loaded["hits"]
+        else:
+            report["failures"] += 1
+            report["hits_since_failure"] = 0
+    report["ok"] = not report["wrong_bytes"] and report["hits_since_failure"] > 0
+    return report
+
+
 def bench(args, connector):
     keys = [key(args, n) for n in range(args.count)]
     report = store(args, connector)
@@ -171,9 +189,12 @@ def bench(args, connector):
     return report
 
 
+COMMANDS = {"roundtrip": roundtrip, "store": store, "verify": verify, "persist": persist, "bench": bench}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["roundtrip", "store", "verify", "bench"])
+    parser.add_argument("command", choices=list(COMMANDS))
     parser.add_argument("directory")
     parser.add_argument("--library", default=os.environ.get("FS_NATIVE_DIR", ".fs_native"))
     parser.add_argument("--count", type=int, default=64, help="objects")
@@ -186,12 +207,13 @@ def main():
     parser.add_argument("--start-at", type=float, default=0, help="wait until this time.time(), to start together with another")
     parser.add_argument("--model", default="meta-llama/Llama-3.1-70B-Instruct")
     parser.add_argument("--salt", default="")
+    parser.add_argument("--until", help="persist: the file that ends it")
     parser.add_argument("--expect-hits", type=int, help="verify: fail unless exactly so many objects are loaded")
     args = parser.parse_args()
     connector = Connector(load_extension(args.library), args.directory, args.workers, args.tmp_dir, args.odirect)
     time.sleep(max(0, args.start_at - time.time()))
     try:
-        report = {"roundtrip": roundtrip, "store": store, "verify": verify, "bench": bench}[args.command](args, connector)
+        report = COMMANDS[args.command](args, connector)
     finally:
         connector.close()
     report.setdefault("ok", not (report.get("failed_in_batches") or report.get("wrong_bytes") or report.get("lost_after_lookup")))

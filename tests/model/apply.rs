@@ -80,10 +80,11 @@ impl World {
     fn settle(&mut self, op: &Op, before: &[(String, Id)]) -> Outcome {
         let starts = matches!(op, Op::Remount { .. } | Op::Kill { .. } | Op::CrashIn { .. });
         let sync_fails = self.troubled && matches!(op, Op::Remount { .. } | Op::SyncDisk { .. } | Op::Rescan { .. });
+        let within = if let Op::FailIn { op, .. } = op { op } else { op };
         let may_go = matches!(op, Op::AddDisk { .. } | Op::RemoveDisk { .. } | Op::PowerCut { .. })
             || (starts && self.may_remove_at_start())
             || self.may_remove()
-            || matches!(op, Op::Scan { .. } | Op::FinishScan | Op::Rescan { .. } if self.may_remove_at_start())
+            || matches!(within, Op::Scan { .. } | Op::FinishScan | Op::Rescan { .. } if self.may_remove_at_start())
             || sync_fails;
         let found = self.found();
         let unsure = self.troubled || matches!(op, Op::CrashIn { .. });

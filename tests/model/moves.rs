@@ -29,12 +29,18 @@ impl World {
             }
             _ if mode == RenameMode::Exchange => Err(Errno::INVAL),
             // The copy on the disk that is away could not follow.
-            (Node::Dir, _) if self.misses_a_disk() => Err(Errno::XDEV),
+            (Node::Dir, _) if self.misses_a_disk() || self.is_between_two_names() => Err(Errno::XDEV),
             (Node::Dir, Node::File(_)) => Err(Errno::NOTDIR),
             (Node::Dir, Node::Dir) if self.reference.has_children(to) => Err(Errno::NOTEMPTY),
             (Node::File(_), Node::Dir) => Err(Errno::ISDIR),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the disks have still to be told of a rename, or of names that were taken away without them.
+    fn is_between_two_names(&self) -> bool {
+        let volume = self.fs().volume();
+        volume.has_unsettled_rename() || volume.awaits_removed_names()
     }
 
     fn want_parents(&self, from: &str, to: &str) -> Answer<()> {
@@ -67,6 +73,7 @@ impl World {
         if !strict {
             self.note_moves(from, to, &nodes);
             self.reread(&[from, to])?;
+            self.half_moves.push((from.to_string(), to.to_string()));
         }
         Ok(got.is_ok())
     }
@@ -101,7 +108,7 @@ impl World {
     }
 
     /// Files of a directory that was moved, or half moved, have had names below both paths.
-    fn note_moves(&mut self, from: &str, to: &str, nodes: &OnDisks) {
+    pub fn note_moves(&mut self, from: &str, to: &str, nodes: &OnDisks) {
         for (a, b) in [(from, to), (to, from)] {
             for (path, there) in nodes.iter().filter(|(path, _)| *path == b || is_below(path, b)) {
                 for node in there {

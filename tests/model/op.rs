@@ -237,7 +237,7 @@ fn client_op() -> impl Strategy<Value = Op> {
         2 => path().prop_map(|path| Op::Exists { path }),
         4 => path().prop_map(|path| Op::Unlink { path }),
         6 => (path(), path(), mode()).prop_map(|(from, to, mode)| Op::Rename { from, to, mode }),
-        2 => (dir(), dir()).prop_map(|(from, to)| Op::Rename { from, to, mode: RenameMode::Replace }),
+        2 => rename_dir(),
         5 => dir().prop_map(|path| Op::Mkdir { path }),
         1 => path().prop_map(|path| Op::Mkdir { path }),
         3 => dir().prop_map(|path| Op::Rmdir { path }),
@@ -249,6 +249,10 @@ fn client_op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn rename_dir() -> impl Strategy<Value = Op> {
+    (select(&DIRS[..]), select(&DIRS[..])).prop_map(|(from, to)| Op::Rename { from, to, mode: RenameMode::Replace })
+}
+
 fn fault_op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (0..DISKS, call(), trouble(), 0..3_u32, 1..4_u32)
@@ -258,6 +262,9 @@ fn fault_op() -> impl Strategy<Value = Op> {
         10 => (0..12_u64, 1..4_u64, trouble(), client_op())
             .prop_map(|(calls, count, error, op)| Op::FailIn { calls, count, error, op: Box::new(op) }),
         6 => (0..12_u64, client_op()).prop_map(|(calls, op)| Op::CrashIn { calls, op: Box::new(op) }),
+        4 => (0..80_u64, rename_dir()).prop_map(|(calls, op)| Op::CrashIn { calls, op: Box::new(op) }),
+        4 => (0..80_u64, 1..9_u64, trouble(), rename_dir())
+            .prop_map(|(calls, count, error, op)| Op::FailIn { calls, count, error, op: Box::new(op) }),
     ]
 }
 

@@ -142,3 +142,16 @@ fn regression_a_crash_in_a_rename_over_another_name_costs_at_most_what_it_replac
         ],
     );
 }
+
+#[test]
+fn regression_a_name_that_the_first_walk_of_a_disk_could_not_read_is_asked_for() {
+    let fault = FailNext { disk: 0, call: Call::Stat, error: Io, skip: 0, count: 1 };
+    let create = Create { path: "k0.data", exclusive: false };
+    run(1, &[create, Remount { scan: false }, fault, Rescan { disk: 0 }, Load { path: "k0.data" }]);
+}
+
+#[test]
+fn regression_a_rescan_that_fails_half_way_after_a_power_cut_may_take_files_too() {
+    let fault = FailIn { calls: 5, count: 1, error: Io, op: Box::new(Rescan { disk: 0 }) };
+    run(1, &[Store { key: "k0", len: 1 }, PowerCut { scan: false, zeroes: false }, fault]);
+}

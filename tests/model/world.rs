@@ -21,7 +21,7 @@ use super::reference::{Id, Node, OnDisks, Reading, Reference};
 use crate::common::faulty::{Faults, FaultyDisk};
 use crate::common::gate::Gate;
 use crate::common::invariants::{self, Found, Handles, Known};
-use crate::common::{Rig, disk_id};
+use crate::common::{Rig, disk_id, memory_dir};
 
 /// Names that a listing of a disk returns at a time.
 const BATCH: usize = 2;
@@ -57,6 +57,8 @@ pub struct World {
     pub dirs_in_doubt: bool,
     /// Files whose disk could not say how large they are when they were closed; the next look-up asks again.
     pub sizes_in_doubt: BTreeSet<Id>,
+    /// Renames that may have stopped half-way: a mount may finish them.
+    pub half_moves: Vec<(String, String)>,
     /// Faults could hit the operation that runs.
     pub troubled: bool,
     stored: u64,
@@ -86,6 +88,7 @@ impl World {
             clean: true,
             dirs_in_doubt: false,
             sizes_in_doubt: BTreeSet::new(),
+            half_moves: Vec::new(),
             troubled: false,
             stored: 0,
             files_may_go: false,
@@ -152,6 +155,9 @@ impl World {
             RecordSettings { boot: Some(Uuid::from_u128(self.boot)), sync_interval: Duration::from_secs(30) };
         self.fs().volume().open_records(settings);
         self.fs().volume().load_removed(self.misses_a_disk(), false);
+        if !trouble && self.fs().volume().has_unsettled_rename() {
+            return Err("a mount without a fault has not finished a rename".into());
+        }
         self.clean = scan && !trouble;
         self.dirs_in_doubt = false;
         self.sizes_in_doubt.clear();
@@ -358,6 +364,9 @@ impl World {
     fn read_disks(&mut self, reading: Reading) -> Result<(), String> {
         let found = self.found();
         let nodes = self.on_disks(&found, false)?;
+        for (from, to) in self.half_moves.clone() {
+            self.note_moves(&from, &to, &nodes);
+        }
         self.reference.read(&nodes, reading, &|_| true)
     }
 
@@ -432,10 +441,4 @@ fn tear(path: &std::path::Path, size_bytes: u64, zeroes: bool) {
         file.set_len(size_bytes).expect("a hole");
     }
     file.set_modified(times).expect("its old times");
-}
-
-/// Where files cost no disk, if the host has such a place.
-fn memory_dir() -> PathBuf {
-    let memory = PathBuf::from("/dev/shm");
-    if memory.is_dir() { memory } else { std::env::temp_dir() }
 }

@@ -5,13 +5,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::rig::{Io, Rig, in_both_io_modes, on_a_mount};
-use crate::run::{shell, shell_as};
+use crate::run::{shell, shell_as, shell_in_groups};
 
 in_both_io_modes! {
     files_and_directories_belong_to_the_caller_with_its_umask,
     a_setgid_directory_gives_its_group_to_what_is_made_in_it,
     chmod_chown_and_utimens_reach_the_disk_and_survive_a_mount,
     a_write_by_another_user_takes_setuid_away,
+    two_users_and_a_group_may_do_what_they_may_on_ext4,
+    backing_directories_that_are_closed_do_not_matter_to_a_client,
 }
 
 on_a_mount! {
@@ -21,12 +23,13 @@ on_a_mount! {
 
 const ALICE: u32 = 12_345;
 const BOB: u32 = 12_346;
+/// Alice is in it too, Bob is not.
+const TEAM: u32 = 12_347;
 
 /// Mounted for all users, the root open to all as `/tmp` is but without the sticky bit.
 fn shared(io: Io) -> Rig {
     let mut rig = Rig::new(3);
-    let mode = if io == Io::Daemon { "passthrough=off" } else { "passthrough=auto" };
-    rig.mount(&format!("allow_other,{mode}"));
+    rig.mount(&format!("allow_other,{}", io.option()));
     shell(&rig.mountpoint(), "chmod 777 .").ok();
     rig
 }
@@ -181,4 +184,96 @@ fn without_allow_other_nobody_else_gets_in() {
     let outside = rig.outside("");
     assert!(shell_as(ALICE, ALICE, &outside, "cat mnt/f").failed(1).contains("Permission denied"));
     assert_eq!(shell_as(0, 0, &outside, "cat mnt/f").ok(), "x\n");
+}
+
+/// Who does what, one after the other: `root`, `alice` or `bob`.
+const TWO_USERS: &[(&str, &str)] = &[
+    // Sticky: what others have put there stays theirs, whatever its mode.
+    ("root", "mkdir sticky; chmod 1777 sticky; echo r > sticky/root; chmod 666 sticky/root"),
+    (
+        "alice",
+        "echo a > sticky/alice; chmod 666 sticky/alice; mkdir sticky/dir; echo a > sticky/dir/f; echo a > sticky/spare",
+    ),
+    ("bob", "echo b >> sticky/alice"),
+    ("bob", "rm -f sticky/alice"),
+    ("bob", "mv sticky/alice sticky/taken"),
+    ("bob", "echo b > sticky/bob; mv sticky/bob sticky/alice"),
+    ("bob", "rmdir sticky/dir"),
+    ("bob", "mv sticky/dir sticky/taken"),
+    ("bob", "rm -f sticky/root"),
+    ("bob", "mv sticky/bob sticky/moved; mv sticky/moved sticky/bob; rm sticky/bob"),
+    ("alice", "mv sticky/alice sticky/mine; mv sticky/mine sticky/alice; rm sticky/spare"),
+    ("root", "mv sticky/alice sticky/by-root; rm sticky/by-root"),
+    ("root", "mkdir owned; chown 12346 owned; chmod 1777 owned"),
+    ("alice", "echo a > owned/alice"),
+    ("bob", "mv owned/alice owned/renamed; rm -f owned/renamed"),
+    // A supplementary group gives what the group may do.
+    (
+        "root",
+        "mkdir team; chgrp 12347 team; chmod 770 team; echo t > team/file; chgrp 12347 team/file; chmod 640 team/file",
+    ),
+    ("alice", "cat team/file; echo a > team/alice; ls team"),
+    ("alice", "echo a >> team/file"),
+    ("bob", "cat team/file"),
+    ("bob", "echo b > team/bob"),
+    ("alice", "echo a > shared; chgrp 12347 shared; chmod 660 shared"),
+    ("alice", "chgrp 12346 shared"),
+    ("bob", "cat shared"),
+    ("bob", "chgrp 12346 shared"),
+    ("alice", "chown 12346 shared"),
+    // setgid: the directory's group goes down, and only its members make setgid files of it.
+    ("root", "mkdir setgid; chown 12346:12347 setgid; chmod 2777 setgid"),
+    ("alice", "umask 0; echo a > setgid/alice; mkdir setgid/sub; echo a > setgid/sub/f; chmod 2755 setgid/alice"),
+    ("bob", "umask 0; echo b > setgid/bob; mkdir setgid/bobs; chmod 2755 setgid/bob"),
+    ("bob", "mkdir -m 2750 setgid/kept; chmod g-s setgid/kept; mkdir setgid/kept/plain"),
+    ("alice", "echo a > own; chgrp 12347 own; chmod 6775 own; echo more >> own"),
+    ("bob", "touch setgid/alice"),
+    ("alice", "touch -d @5 setgid/alice; chmod 600 setgid/alice"),
+    ("bob", "cat setgid/alice"),
+    // Search without reading, reading without search.
+    ("alice", "mkdir search read; echo a > search/f; echo a > read/f; chmod 711 search; chmod 744 read"),
+    ("bob", "cat search/f; ls search"),
+    ("bob", "ls read; cat read/f"),
+    ("alice", "umask 027; echo a > masked; mkdir maskeddir; umask 077; echo a > closed"),
+    ("bob", "cat masked || cat closed"),
+];
+
+fn two_users_and_a_group_may_do_what_they_may_on_ext4(io: Io) {
+    let rig = shared(io);
+    let dirs = [rig.mountpoint(), rig.outside("bare")];
+    fs::create_dir(&dirs[1]).expect("a directory");
+    shell(&dirs[1], "chmod 777 .").ok();
+    let mut denied = 0;
+    for (who, script) in TWO_USERS {
+        let [ours, wanted] = dirs.each_ref().map(|dir| match *who {
+            "alice" => shell_in_groups(ALICE, ALICE, &[BOB - 5, TEAM], dir, script),
+            "bob" => shell_as(BOB, BOB, dir, script),
+            _ => shell(dir, script),
+        });
+        assert_eq!((ours.code, &ours.out, &ours.err), (wanted.code, &wanted.out, &wanted.err), "{who}: {script}");
+        denied += usize::from(wanted.code != Some(0));
+        let [ours, wanted] =
+            dirs.each_ref().map(|dir| shell(dir, "find . -printf '%p %m %U %G\\n' | sort").ok().to_string());
+        assert_eq!(ours, wanted, "after {who}: {script}");
+    }
+    assert_eq!(denied, 18);
+}
+
+fn backing_directories_that_are_closed_do_not_matter_to_a_client(io: Io) {
+    let mut rig = Rig::bare();
+    let closed = rig.outside("closed");
+    rig.use_disks(&[0, 1, 2].map(|n| closed.join(n.to_string())));
+    shell(&closed, "chmod 700 . && chown 0:0 .").ok();
+    for round in 0..2 {
+        rig.mount(&format!("allow_other,{}", io.option()));
+        shell(&rig.mountpoint(), "chmod 777 .").ok();
+        let script =
+            format!("mkdir d{round}; for n in 1 2 3 4 5 6 7 8 9; do echo $n > d{round}/$n; echo $n > {round}-$n; done");
+        shell_as(ALICE, ALICE, &rig.mountpoint(), &script).ok();
+        let said = shell_as(BOB, BOB, &rig.mountpoint(), &format!("cat d{round}/* {round}-*; ls d{round} | wc -l"));
+        assert_eq!(said.ok().split_whitespace().collect::<String>(), "1234567891234567899");
+        let below = shell_as(ALICE, ALICE, &rig.outside(""), "ls closed/0");
+        assert!(below.failed(2).contains("Permission denied"), "nobody gets in below");
+        rig.umount();
+    }
 }

@@ -4,14 +4,16 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
-use rustix::fs::{OFlags, RenameFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::bytes::{assert_same, open, opened, pattern, read_at_most, write_all};
+use crate::loops::{LoopDisk, subdir};
 use crate::rig::{Io, Rig, in_both_io_modes};
-use crate::run::{python, shell, wait_until};
+use crate::run::{python, run, shell, wait_until};
 
 in_both_io_modes! {
     size_times_and_blocks_are_right_at_once_after_each_write,
@@ -26,6 +28,7 @@ in_both_io_modes! {
     a_file_that_was_renamed_over_stays_readable_where_it_is_open,
     rename_moves_replaces_swaps_and_refuses_as_asked,
     fsync_and_fdatasync_reach_the_disk,
+    what_a_disk_says_that_has_shut_down_comes_through_an_open_handle,
     shared_maps_write_the_file_and_private_maps_do_not,
     a_binary_stored_on_the_mount_runs,
     locks_of_one_process_keep_the_other_out,
@@ -266,6 +269,33 @@ fn fsync_and_fdatasync_reach_the_disk(io: Io) {
     shell(&rig.mountpoint(), "sync f; sync -f f").ok();
 }
 
+fn what_a_disk_says_that_has_shut_down_comes_through_an_open_handle(io: Io) {
+    let ext4 = LoopDisk::ext4("64M", &[]);
+    let mut rig = Rig::bare();
+    rig.use_disks(&[subdir(&ext4.path(), "disk")]);
+    rig.mount_in(io);
+    let paths = [rig.path("f"), subdir(&ext4.path(), "bare").join("f")];
+    let handles = paths.each_ref().map(|path| {
+        let fd = opened(path, OFlags::RDWR | OFlags::CREATE);
+        write_all(&fd, &pattern(1, 100_000)).expect("a write");
+        (fd, opened(path, OFlags::WRONLY))
+    });
+    run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(ext4.path())).ok();
+    type Call = (&'static str, fn(&OwnedFd) -> Result<(), Errno>);
+    let calls: [Call; 5] = [
+        ("fsync", |fd| rustix::fs::fsync(fd)),
+        ("fdatasync", |fd| rustix::fs::fdatasync(fd)),
+        ("write", |fd| rustix::io::pwrite(fd, b"x", 0).map(drop)),
+        ("fallocate", |fd| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 1 << 20)),
+        ("ftruncate", |fd| rustix::fs::ftruncate(fd, 0)),
+    ];
+    for (call, make) in calls {
+        let [ours, wanted] = handles.each_ref().map(|(first, second)| (make(first), make(second)));
+        assert_eq!(ours, wanted, "{call}");
+        assert_eq!(ours, (Err(Errno::IO), Err(Errno::IO)), "{call}");
+    }
+}
+
 const MAPS: &str = r#"
 import mmap, os, sys
 path = sys.argv[1]
@@ -313,7 +343,7 @@ fn locks_of_one_process_keep_the_other_out(io: Io) {
     let try_it = "import fcntl,sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)";
     let path = rig.path("f");
     rustix::fs::fcntl_lock(&fd, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("lockf");
-    let said = crate::run::run(&mut crate::run::python_command(try_it, &[&path]));
+    let said = run(&mut crate::run::python_command(try_it, &[&path]));
     assert!(said.failed(1).contains("BlockingIOError"));
     rustix::fs::fcntl_lock(&fd, rustix::fs::FlockOperation::Unlock).expect("lockf");
     python(try_it, &[&path]);

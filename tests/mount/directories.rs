@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
 use crate::rig::{Io, Rig, in_both_io_modes, on_a_mount};
@@ -18,6 +19,7 @@ on_a_mount! {
     rmdir_wants_a_directory_that_is_empty_on_every_disk,
     a_directory_is_renamed_with_all_below_it_on_every_disk,
     a_rename_of_a_directory_is_refused_where_ext4_refuses_it,
+    mv_copies_a_directory_while_a_disk_is_missing,
     link_counts_of_directories_count_subdirectories,
     rm_rf_leaves_nothing_on_any_disk,
     names_come_and_go_with_the_times_of_their_directory,
@@ -159,8 +161,39 @@ fn a_rename_of_a_directory_is_refused_where_ext4_refuses_it() {
         let [ours, wanted] = [0, 1].map(|n| rustix::fs::rename(dirs[n].join(from), dirs[n].join(to)));
         assert_eq!(ours, wanted, "{from} to {to}");
     }
+    let with = |dir: &Path, from, to, flags| {
+        rustix::fs::renameat_with(rustix::fs::CWD, dir.join(from), rustix::fs::CWD, dir.join(to), flags)
+    };
+    for (from, to) in [("full", "empty"), ("full", "file"), ("other", "free")] {
+        let [ours, wanted] = [0, 1].map(|n| with(&dirs[n], from, to, RenameFlags::NOREPLACE));
+        assert_eq!(ours, wanted, "{from} to {to}, which may not be there");
+    }
+    // Not promised: the two directories lie on several disks each.
+    assert_eq!(with(&dirs[0], "full", "empty", RenameFlags::EXCHANGE), Err(Errno::INVAL));
     let [ours, wanted] = [0, 1].map(|n| shell(&dirs[n], "find . | sort").ok().to_string());
     assert_eq!(ours, wanted);
+}
+
+/// The copy on the missing disk could not follow: a tool that hears `EXDEV` copies what is there.
+fn mv_copies_a_directory_while_a_disk_is_missing() {
+    let mut rig = Rig::mounted(3, Io::Passthrough);
+    shell(&rig.mountpoint(), "mkdir -p a/b; for n in $(seq 30); do echo $n > a/b/$n; done").ok();
+    rig.umount();
+    let (disk, hidden) = (rig.disks[2].clone(), rig.outside("hidden"));
+    fs::rename(&disk, &hidden).expect("the disk goes");
+    rig.mount("");
+    let there = fs::read_dir(rig.path("a/b")).expect("a listing").count();
+    assert!(there > 0 && there < 30, "{there} of 30 files are on the others");
+    assert_eq!(rustix::fs::rename(rig.path("a"), rig.path("c")), Err(Errno::XDEV));
+    shell(&rig.mountpoint(), "mv a c; test ! -e a; for n in c/b/*; do test \"$(cat $n)\" = ${n##*/} || exit 1; done")
+        .ok();
+    assert_eq!(fs::read_dir(rig.path("c/b")).expect("a listing").count(), there);
+    rig.umount();
+    fs::rename(&hidden, &disk).expect("the disk is back");
+    rig.mount("");
+    assert_eq!(fs::read_dir(rig.path("c/b")).expect("a listing").count(), there);
+    assert_eq!(fs::read_dir(rig.path("a/b")).expect("what the disk has brought back").count(), 30 - there);
+    fs::rename(rig.path("a"), rig.path("d")).expect("a rename again");
 }
 
 fn link_counts_of_directories_count_subdirectories() {

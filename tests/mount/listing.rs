@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use rustix::fs::{FileType, OFlags, RawDir, SeekFrom};
 
@@ -17,6 +19,8 @@ use crate::run::shell;
 
 on_a_mount! {
     twenty_thousand_names_are_listed_once_each_with_any_buffer,
+    a_buffer_for_one_entry_lists_every_name_once,
+    two_hundred_thousand_names_are_listed_once_each_while_files_come_and_go,
     names_deleted_during_a_listing_hide_no_other,
     a_listing_goes_on_at_any_place_it_has_been_at,
     a_listing_shows_the_inode_number_and_type_that_stat_shows,
@@ -69,9 +73,11 @@ fn assert_once_each(mut found: Vec<String>, wanted: &BTreeSet<String>) {
     assert!(missing.is_empty() && extra.is_empty(), "missing {missing:?}, too many {extra:?}");
 }
 
-/// Files planted on the disks before the mount.
+/// Files planted on the disks before the mount. The disks lie in memory: nobody has to write and remove so many.
 fn planted(disks: usize, count: usize) -> (Rig, BTreeSet<String>) {
-    let rig = Rig::new(disks);
+    let mut rig = Rig::bare();
+    let dirs: Vec<_> = (0..disks).map(|n| rig.tmpfs(&format!("t{n}"), "1G")).collect();
+    rig.use_disks(&dirs);
     let names: BTreeSet<String> = (0..count).map(|n| format!("name-{n:06}.data")).collect();
     for (n, name) in names.iter().enumerate() {
         fs::write(rig.disks[n % disks].join(name), "x").expect("a file");
@@ -89,6 +95,70 @@ fn twenty_thousand_names_are_listed_once_each_with_any_buffer() {
     }
     let said = shell(&rig.mountpoint(), "ls -f | wc -l; ls -l | wc -l; find . -type f | wc -l");
     assert_eq!(said.ok().split_whitespace().collect::<Vec<_>>(), ["20002", "20001", "20000"]);
+}
+
+fn a_buffer_for_one_entry_lists_every_name_once() {
+    let (mut rig, wanted) = planted(3, 2000);
+    rig.mount("");
+    let fd = directory(&rig.mountpoint());
+    // An entry takes 24 bytes and the name with its NUL, in steps of 8.
+    let mut calls = 0;
+    let mut found = Vec::new();
+    loop {
+        let before = found.len();
+        let mut one = |entry: Listed| {
+            found.push(entry.name);
+            false
+        };
+        read_on(&fd, 40, &mut one);
+        if found.len() == before {
+            break;
+        }
+        calls += 1;
+        if calls == 1000 {
+            fs::remove_file(rig.path(&found[500])).expect("unlink");
+        }
+    }
+    assert_eq!(found[..2], [".", ".."]);
+    assert_once_each(found, &wanted);
+}
+
+fn two_hundred_thousand_names_are_listed_once_each_while_files_come_and_go() {
+    let (mut rig, all) = planted(3, 200_000);
+    rig.mount("");
+    let goes = |name: &str| name.ends_with("7.data");
+    let stays: BTreeSet<String> = all.iter().filter(|name| !goes(name)).cloned().collect();
+    let listings_left = AtomicUsize::new(3);
+    let (mut came, mut went) = (0, 0);
+    thread::scope(|scope| {
+        for bytes in [4096, 32_768, 1 << 20] {
+            let (rig, stays, listings_left) = (&rig, &stays, &listings_left);
+            scope.spawn(move || {
+                let found = std::panic::catch_unwind(|| names(&directory(&rig.mountpoint()), bytes));
+                listings_left.fetch_sub(1, Ordering::SeqCst);
+                let mut found = found.expect("a listing");
+                assert!(found.len() >= stays.len(), "{} names", found.len());
+                found.retain(|name| stays.contains(name));
+                assert_once_each(found, stays);
+            });
+        }
+        let mut old = all.iter().filter(|name| goes(name));
+        while listings_left.load(Ordering::SeqCst) > 0 {
+            let new = rig.path(format!("new-{came}"));
+            fs::write(&new, "x").expect("a file");
+            fs::rename(&new, rig.path(format!("newer-{came}"))).expect("a rename");
+            came += 1;
+            if let Some(name) = old.next() {
+                fs::remove_file(rig.path(name)).expect("unlink");
+                went += 1;
+            }
+            if came % 2 == 0 {
+                fs::remove_file(rig.path(format!("newer-{}", came / 2))).expect("unlink");
+            }
+        }
+    });
+    assert!(came > 100 && went > 100, "{came} came and {went} went");
+    assert_eq!(rig.status()["files"], 200_000 + came - came / 2 - went);
 }
 
 fn names_deleted_during_a_listing_hide_no_other() {

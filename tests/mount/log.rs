@@ -31,8 +31,10 @@ fn a_message_about_a_disk_is_one_line_with_fields_whatever_the_name() {
     symlink("/nowhere", rig.disks[1].join("d/a\n[b] \"c\"\x1b")).expect("a link");
     rig.mount("");
     let status = rig.status();
-    let (disk, uuid) = (&rig.disks[1], status["disks"][1]["uuid"].as_str().expect("a uuid"));
+    let (disk, uuid) = (rig.disks[1].clone(), status["disks"][1]["uuid"].as_str().expect("a uuid"));
     let fields = format!("disk={} uuid={uuid} path=\"d/a\\n[b] \\\"c\\\"\\u{{1b}}\"", disk.display());
+    // The end waits for the log.
+    rig.umount();
     let log = rig.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("left alone")).collect();
     assert!(lines.len() == 1 && lines[0].ends_with(&format!("is left alone {fields}")), "{fields}\n{log}");

@@ -39,7 +39,7 @@ pub enum Io {
 }
 
 impl Io {
-    /// For `-o`.
+    /// The mount option that asks for it.
     pub fn option(self) -> &'static str {
         match self {
             Io::Passthrough => "passthrough=auto",

@@ -115,10 +115,19 @@ pub fn shell(dir: &Path, script: &str) -> Said {
     run(Command::new("sh").current_dir(dir).arg("-euc").arg(script))
 }
 
-/// A shell script as another user, whose groups are its own and `groups`.
+/// A shell script as another user, who is in no other group.
 pub fn shell_as(uid: u32, gid: u32, dir: &Path, script: &str) -> Said {
+    shell_in_groups(uid, gid, &[], dir, script)
+}
+
+/// A shell script as another user with supplementary groups.
+pub fn shell_in_groups(uid: u32, gid: u32, groups: &[u32], dir: &Path, script: &str) -> Said {
     let mut command = Command::new("setpriv");
-    command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}")).arg("--clear-groups");
+    command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}"));
+    match groups {
+        [] => command.arg("--clear-groups"),
+        _ => command.arg(format!("--groups={}", groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","))),
+    };
     run(command.args(["sh", "-euc"]).arg(script).current_dir(dir))
 }
 

@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::bytes::{Aligned, BLOCK, assert_same, key, load, open, opened, pattern, read_at_most, store, write_all};
+use crate::bytes::{Aligned, assert_same, key, load, open, opened, pattern, read_at_most, store, write_all};
+use crate::loops::{LoopDisk, subdir};
 use crate::rig::{Io, Rig, in_both_io_modes};
 use crate::run::{end, python_command};
 
@@ -142,36 +143,54 @@ fn processes_that_store_different_keys_at_once_all_succeed(io: Io) {
     assert_eq!(rig.status()["files"], 300);
 }
 
+/// Every power of two from 512 bytes to 4 MiB, and its neighbours.
+fn direct_sizes() -> Vec<usize> {
+    [1, 511].into_iter().chain((9..=22).flat_map(|bits| (1 << bits) - 1..=(1 << bits) + 1)).collect()
+}
+
 fn o_direct_of_any_size_and_offset_gives_what_the_disk_gives(io: Io) {
-    let rig = Rig::mounted(2, io);
-    let (ours, bare) = (rig.path("f"), rig.outside("f"));
-    for path in [&ours, &bare] {
-        fs::write(path, pattern(1, 1 << 20)).expect("a file");
+    const END: u64 = 6 << 20;
+    let ext4 = LoopDisk::ext4("512M", &[]);
+    let mut rig = Rig::bare();
+    rig.use_disks(&[0, 1].map(|n| subdir(&ext4.path(), &n.to_string())));
+    rig.mount_in(io);
+    let paths = [rig.path("f"), subdir(&ext4.path(), "bare").join("f")];
+    for path in &paths {
+        fs::write(path, pattern(1, END as usize)).expect("a file");
     }
-    let direct = OFlags::RDWR | OFlags::DIRECT;
-    let (ours, bare) = (opened(&ours, direct), opened(&bare, direct));
-    for size in [1, 511, 512, 1024, 4095, BLOCK, 4097, 12_288, 65_536, 1 << 20] {
-        for offset in [0, 1, 512, 4095, 4096, 1_044_480, 1 << 20, 2 << 20] {
-            let what = format!("{size} bytes at {offset}");
-            let data = Aligned::of(&pattern(size as u64, size));
-            let wrote = [&ours, &bare].map(|fd| rustix::io::pwrite(fd, data.bytes(), offset));
-            // Where the disk says EINVAL the daemon may do it through the page cache.
-            assert!(wrote[0] == wrote[1] || (io == Io::Daemon && wrote[1] == Err(Errno::INVAL)), "{what}: {wrote:?}");
-            if wrote[1].is_err() && wrote[0].is_ok() {
-                let buffered = opened(&rig.outside("f"), OFlags::WRONLY);
-                rustix::io::pwrite(&buffered, data.bytes(), offset).expect("a write");
-            }
-            let mut buffers = [Aligned::new(size), Aligned::new(size)];
-            let [a, b] = &mut buffers;
-            let read =
-                [rustix::io::pread(&ours, a.bytes_mut(), offset), rustix::io::pread(&bare, b.bytes_mut(), offset)];
-            if read[1].is_ok() {
+    let [ours, bare] = paths.each_ref().map(|path| opened(path, OFlags::RDWR | OFlags::DIRECT));
+    let buffered = opened(&paths[1], OFlags::RDWR);
+    let mut source = Aligned::of(&pattern(2, (8 << 20) + 1));
+    let (mut a, mut b) = (Aligned::new(5 << 20), Aligned::new(5 << 20));
+    let mut refused = 0;
+    for size in direct_sizes() {
+        for offset in [0, 1, 511, 512, 513, 4095, 4096, 4097, 65_536, (1 << 20) - 512, END - 4096, END, END + 512] {
+            // From a block's address mostly, sometimes from an odd one or half a block.
+            for at in [0, [1, 512][size % 2]] {
+                let what = format!("{size} bytes at {offset} from {at}");
+                source.bytes_mut()[at] = source.bytes()[at].wrapping_add(1);
+                let data = &source.bytes()[at..at + size];
+                let wrote = [&ours, &bare].map(|fd| rustix::io::pwrite(fd, data, offset));
+                // What the disk refuses, the daemon does through the page cache.
+                let daemon_may = io == Io::Daemon && wrote[1] == Err(Errno::INVAL) && wrote[0] == Ok(size);
+                assert!(wrote[0] == wrote[1] || daemon_may, "{what}: {wrote:?}");
+                if daemon_may {
+                    assert_eq!(rustix::io::pwrite(&buffered, data, offset), Ok(size), "{what}");
+                }
+                let (a, b) = (&mut a.bytes_mut()[at..at + size], &mut b.bytes_mut()[at..at + size]);
+                let mut read = [rustix::io::pread(&ours, &mut *a, offset), rustix::io::pread(&bare, &mut *b, offset)];
+                if io == Io::Daemon && read[1] == Err(Errno::INVAL) {
+                    read[1] = rustix::io::pread(&buffered, &mut *b, offset);
+                }
                 assert_eq!(read[0], read[1], "{what}");
-                assert_same(a.bytes(), b.bytes(), &what);
+                let length = read[0].unwrap_or(0);
+                assert_same(&a[..length], &b[..length], &what);
+                refused += usize::from(wrote[1].is_err());
             }
         }
     }
-    let (ours, bare) = (fs::read(rig.path("f")).expect("ours"), fs::read(rig.outside("f")).expect("bare"));
+    assert!(refused > 500, "the disk refuses what is not aligned");
+    let [ours, bare] = paths.map(|path| fs::read(path).expect("a file"));
     assert_same(&ours, &bare, "the whole file");
 }
 
