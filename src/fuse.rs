@@ -26,7 +26,7 @@ use crate::volume::attr::Ino;
 use crate::volume::disk::NewAttr;
 use crate::volume::files::RenameMode;
 use crate::volume::index::Entry;
-use backing::{Refusals, backing_id, is_passed_through};
+use backing::{backing_id, is_passed_through};
 use convert::{errno, file_attr, file_type, generation, new_time, open_intent};
 
 mod backing;
@@ -51,14 +51,13 @@ pub struct GlueSettings {
 pub struct Glue {
     fs: Arc<CacheFs>,
     settings: GlueSettings,
-    refusals: Refusals,
     passthrough: Arc<AtomicBool>,
 }
 
 impl Glue {
     /// A face for a file system; `passthrough` is set to what the kernel granted.
     pub fn new(fs: Arc<CacheFs>, settings: GlueSettings, passthrough: Arc<AtomicBool>) -> Self {
-        Glue { fs, settings, refusals: Refusals::default(), passthrough }
+        Glue { fs, settings, passthrough }
     }
 
     fn attr(&self, entry: &Entry) -> fuser::FileAttr {
@@ -78,9 +77,11 @@ impl Glue {
         register: impl FnOnce() -> std::io::Result<fuser::BackingId>,
     ) -> Result<Option<&'a fuser::BackingId>, Error> {
         let wanted = self.passthrough.load(Ordering::Relaxed);
-        // The kernel writes to the file with the rights of who registers it.
-        let register = || if wanted { sys::as_nobody(register).map(Some) } else { Ok(None) };
-        let id = backing_id(&opened.attached, &self.refusals, register);
+        let id = backing_id(&opened.attached, || {
+            // The kernel writes to the file with the rights of who registers it.
+            let registered = wanted.then(|| sys::as_nobody(register))?;
+            registered.inspect_err(|error| self.fs.monitor().note_refused_passthrough(error)).ok()
+        });
         if id.is_none()
             && let Err(error) = self.fs.check_regular(opened)
         {

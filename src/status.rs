@@ -23,6 +23,8 @@ pub struct Status {
     pub mountpoint: String,
     pub state: VolumeState,
     pub io_mode: IoMode,
+    /// Opens since the mount whose disk the kernel would not pass through, so that their bytes go through the daemon.
+    pub passthrough_refused: u64,
     /// Files in the index.
     pub files: u64,
     pub used_bytes: u64,
@@ -203,7 +205,7 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                r#"{{"volume":"{nil}","version":"","pid":0,"mountpoint":"","state":"ready","io_mode":"unknown","files":0,"used_bytes":0,"limit_bytes":0,"recovery":{{"files":0,"seconds":0.0,"removed_files":0,"orphans_removed":0,"temp_files":0,"outdated_removed":0}},"shadows":{{"files":0,"removed":0,"conflicts":0}},"evictions":{{"files":0,"bytes":0}},"unlinked_open":{{"files":0,"bytes":0}},"lookups":{{"hits":0,"misses":0}},"disks":[{{"uuid":null,"path":"","state":"read-only","size_bytes":0,"used_bytes":0,"limit_bytes":0,"files":0,"away_files":0,"scanned":false,"foreign_objects":0,"undeletable_victims":0}}],"control_socket":""}}"#
+                r#"{{"volume":"{nil}","version":"","pid":0,"mountpoint":"","state":"ready","io_mode":"unknown","passthrough_refused":0,"files":0,"used_bytes":0,"limit_bytes":0,"recovery":{{"files":0,"seconds":0.0,"removed_files":0,"orphans_removed":0,"temp_files":0,"outdated_removed":0}},"shadows":{{"files":0,"removed":0,"conflicts":0}},"evictions":{{"files":0,"bytes":0}},"unlinked_open":{{"files":0,"bytes":0}},"lookups":{{"hits":0,"misses":0}},"disks":[{{"uuid":null,"path":"","state":"read-only","size_bytes":0,"used_bytes":0,"limit_bytes":0,"files":0,"away_files":0,"scanned":false,"foreign_objects":0,"undeletable_victims":0}}],"control_socket":""}}"#
             )
         );
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);

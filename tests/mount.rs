@@ -6,6 +6,10 @@
 mod access;
 #[path = "mount/alike.rs"]
 mod alike;
+#[path = "mount/archivers.rs"]
+mod archivers;
+#[path = "mount/below_other_file_systems.rs"]
+mod below_other_file_systems;
 #[path = "mount/bytes.rs"]
 mod bytes;
 #[path = "mount/data.rs"]
@@ -35,6 +39,8 @@ mod privileges;
 mod races;
 #[path = "mount/refusals.rs"]
 mod refusals;
+#[path = "mount/reports.rs"]
+mod reports;
 #[path = "mount/rig.rs"]
 mod rig;
 #[path = "mount/run.rs"]
@@ -45,5 +51,7 @@ mod space;
 mod sparse;
 #[path = "mount/store.rs"]
 mod store;
+#[path = "mount/unprivileged.rs"]
+mod unprivileged;
 #[path = "mount/xattrs.rs"]
 mod xattrs;

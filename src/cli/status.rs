@@ -50,7 +50,7 @@ fn render(status: &Status, colour: bool) -> String {
         ("mounted on", out::printable(&status.mountpoint)),
         ("daemon", format!("pid {}, version {}", status.pid, out::printable(&status.version))),
         ("state", status.state.word().to_string()),
-        ("I/O", status.io_mode.word().to_string()),
+        ("I/O", io_mode(status)),
         ("files", status.files.to_string()),
         (
             "used",
@@ -107,6 +107,14 @@ fn render(status: &Status, colour: bool) -> String {
         out::table(&rows, &[]),
         disk_table(&status.disks, status.state == VolumeState::Recovering, colour)
     )
+}
+
+/// How bytes travel, and how often they did not.
+fn io_mode(status: &Status) -> String {
+    match (status.io_mode.word(), status.passthrough_refused) {
+        (mode, 0) => mode.to_string(),
+        (mode, refused) => format!("{mode}, refused for {refused} opens, whose bytes went through the daemon"),
+    }
 }
 
 /// A disk that is online and being scanned says so.

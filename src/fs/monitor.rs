@@ -2,7 +2,9 @@
 //!
 //! Written by the daemon at start and by recovery; read by the xattrs. Holds one short lock, never over a system call.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -15,6 +17,7 @@ pub struct Monitor {
     mountpoint: PathBuf,
     missing: Vec<status::Disk>,
     started: Instant,
+    passthrough_refused: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -35,7 +38,15 @@ impl Monitor {
     /// A mount that starts now; `missing` are configured disks that are not there.
     pub fn new(mountpoint: PathBuf, missing: Vec<status::Disk>) -> Self {
         let state = State { io_mode: IoMode::Daemon, recovered: None, control_socket: String::new() };
-        Monitor { mountpoint, missing, started: Instant::now(), state: Mutex::new(state) }
+        let passthrough_refused = AtomicU64::new(0);
+        Monitor { mountpoint, missing, started: Instant::now(), passthrough_refused, state: Mutex::new(state) }
+    }
+
+    /// Counts a file that the kernel would not pass through to its disk, and says so once.
+    pub fn note_refused_passthrough(&self, error: &io::Error) {
+        if self.passthrough_refused.fetch_add(1, Ordering::Relaxed) == 0 {
+            log::warn!("passthrough was refused for a file, which goes through the daemon: {error}");
+        }
     }
 
     /// Notes how bytes travel.
@@ -77,6 +88,7 @@ impl Monitor {
             mountpoint: self.mountpoint.to_string_lossy().into_owned(),
             state: if recovered.is_some() { VolumeState::Ready } else { VolumeState::Recovering },
             io_mode,
+            passthrough_refused: self.passthrough_refused.load(Ordering::Relaxed),
             files,
             used_bytes,
             limit_bytes: volume.bound_bytes(),

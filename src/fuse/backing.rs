@@ -4,35 +4,14 @@
 //! an inode share what its first one got. It is attached to the open file: it lasts as long as the volume keeps the file
 //! open, also between two loads, and is closed with it. Called by the glue.
 
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use fuser::BackingId;
 
 use crate::volume::Attached;
 
-/// Whether passthrough has been refused for a file.
-#[derive(Default)]
-pub struct Refusals {
-    said: AtomicBool,
-}
-
 /// The id of an open file for passthrough; `None` when its bytes travel through the daemon. The first to ask decides by
-/// `register`; an error means that the file system cannot be passed through, and its files go through the daemon.
-pub fn backing_id<'a>(
-    attached: &'a Attached,
-    refusals: &Refusals,
-    register: impl FnOnce() -> io::Result<Option<BackingId>>,
-) -> Option<&'a BackingId> {
-    let decide = || {
-        register().unwrap_or_else(|error| {
-            if !refusals.said.swap(true, Ordering::Relaxed) {
-                log::warn!("passthrough was refused for a file, which goes through the daemon: {error}");
-            }
-            None
-        })
-    };
-    decided(attached.get_or_init(|| Box::new(decide())).as_ref())
+/// `register`.
+pub fn backing_id(attached: &Attached, register: impl FnOnce() -> Option<BackingId>) -> Option<&BackingId> {
+    decided(attached.get_or_init(|| Box::new(register())).as_ref())
 }
 
 /// Whether an open file is passed through; `None` while that is not decided.

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::attr::{Attr, DiskNo, Ino, Kind};
 use super::disk::{Access, NewAttr, NewTime};
 use super::index::{Entry, NewEntry};
-use super::name::EntryName;
+use super::name::{self, EntryName};
 use super::{NewOwner, Opened, Volume, now_ns};
 use crate::config::PlacementPolicy;
 use crate::error::{Error, Result, is_disk_full};
@@ -117,7 +117,7 @@ impl Volume {
             Err(error) if is(&error, Errno::EXIST) => return self.found_in_the_way(no, place, &path),
             Err(error) => return Err(Error::disk(no, error)),
         };
-        let attr = match self.own(no, parent, &fd, owner) {
+        let attr = match self.own(no, place, &fd, owner) {
             Ok(attr) => attr,
             Err(error) => {
                 // The half-made file must not stay; if this fails too, the next scan shows it.
@@ -141,8 +141,10 @@ impl Volume {
     }
 
     /// Gives a new file to its caller, and reads what the disk made of it: since multigrain timestamps (Linux 6.13) no
-    /// clock says exactly how a file system has stamped a file, and times that move later look like a change.
-    fn own(&self, no: DiskNo, parent: Ino, fd: &OwnedFd, owner: NewOwner) -> Result<Attr> {
+    /// clock says exactly how a file system has stamped a file, and times that move later look like a change. Not so of a
+    /// temp file, whose rename is such a change: a store needs no call for it.
+    fn own(&self, no: DiskNo, place: Place<'_>, fd: &OwnedFd, owner: NewOwner) -> Result<Attr> {
+        let (parent, name) = place;
         let dir = self.shared.lock().index.get(parent).ok_or(Error::NotFound)?;
         let inherits = dir.attr.mode & 0o2000 != 0;
         let gid = if inherits { dir.attr.gid } else { owner.gid };
@@ -154,7 +156,12 @@ impl Volume {
             let new = NewAttr { uid: Some(owner.uid), gid: Some(gid), mode: setid, ..NewAttr::default() };
             io.set_attr(fd.as_fd(), &new).map_err(|e| Error::disk(no, e))?;
         }
-        Ok(io.stat_fd(fd.as_fd()).map_err(|e| Error::disk(no, e))?.attr)
+        if !name::is_temp_name(name.as_bytes()) {
+            return Ok(io.stat_fd(fd.as_fd()).map_err(|e| Error::disk(no, e))?.attr);
+        }
+        let now = now_ns();
+        let (mtime_ns, ctime_ns, atime_ns) = (now, now, now);
+        Ok(Attr { mode: owner.mode, uid: owner.uid, gid, mtime_ns, ctime_ns, atime_ns, ..Attr::default() })
     }
 
     /// The disk has an object under a name that the index does not know: a file is taken in, anything else is left

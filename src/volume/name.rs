@@ -24,6 +24,9 @@ const FINAL_EXTENSIONS: [&[u8]; 5] = [b".data", b".bin", b".pt", b".kv", b".safe
 /// Random characters that rsync ends its temp names with (`.XXXXXX` of `mkstemp`, rsync(1)).
 const RSYNC_RANDOM_BYTES: usize = 6;
 
+/// The UUID that SGLang ends its temp names with, in hex digits.
+const UUID_HEX_BYTES: usize = 32;
+
 /// Why bytes are not a name or a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
@@ -193,8 +196,9 @@ impl<'a> PlacementKey<'a> {
     /// The same with the volume's own `extra_extensions` (with or without their dot) counted among
     /// the final extensions.
     ///
-    /// 1. One temp suffix is stripped and, when llm-d's `_<digits>` follows a final extension, that
-    ///    too; rsync's `.<name>.<6 alphanumerics>` has the key of `<name>`.
+    /// 1. One temp suffix is stripped, SGLang's `.tmp.<digits>.<digits>.<32 hex digits>` among them, and,
+    ///    when llm-d's `_<digits>` follows a final extension, that too; rsync's
+    ///    `.<name>.<6 alphanumerics>` has the key of `<name>`.
     /// 2. Final extensions are stripped, repeatedly.
     /// 3. If nothing is left, the whole name is the key.
     pub fn of_with<E: AsRef<[u8]>>(name: &'a [u8], extra_extensions: &[E]) -> PlacementKey<'a> {
@@ -241,6 +245,7 @@ fn strip_temp_suffix(name: &[u8]) -> Option<&[u8]> {
         name.get(..end)?.strip_suffix(b".tmp")
     };
     strip_tmp_and_rest(name)
+        .or_else(|| strip_tmp_and_ids(name))
         .or_else(|| name.strip_suffix(b".partial"))
         .or_else(|| name.strip_suffix(b".part"))
         .or_else(tmp_and_digits)
@@ -253,11 +258,24 @@ fn strip_tmp_and_rest(name: &[u8]) -> Option<&[u8]> {
     (rest.len() > 1).then_some(front)?.strip_suffix(b".tmp")
 }
 
+/// `name` without SGLang's `.tmp.<pid>.<thread>.<UUID as 32 hex digits>`.
+fn strip_tmp_and_ids(name: &[u8]) -> Option<&[u8]> {
+    let (rest, uuid) = name.split_at_checked(name.len().checked_sub(UUID_HEX_BYTES)?)?;
+    let thread = strip_number(rest.strip_suffix(b".")?)?;
+    let pid = strip_number(thread.strip_suffix(b".")?)?;
+    uuid.iter().all(u8::is_ascii_hexdigit).then_some(pid)?.strip_suffix(b".tmp.")
+}
+
+/// `name` without the digits that it ends in, at least one.
+fn strip_number(name: &[u8]) -> Option<&[u8]> {
+    let digits = trailing_digits(name);
+    (digits > 0).then(|| name.get(..name.len() - digits))?
+}
+
 /// `name` without the `_<digits>` that llm-d puts between a final extension and `.tmp`.
 fn strip_writer_number<'a, E: AsRef<[u8]>>(name: &'a [u8], extra: &[E]) -> Option<&'a [u8]> {
-    let digits = trailing_digits(name);
-    let rest = name.get(..name.len() - digits)?.strip_suffix(b"_")?;
-    (digits > 0 && strip_final_extension(rest, extra).is_some()).then_some(rest)
+    let rest = strip_number(name)?.strip_suffix(b"_")?;
+    strip_final_extension(rest, extra).map(|_| rest)
 }
 
 /// `name` without one final extension; none if it ends in none.

@@ -355,17 +355,17 @@ pub fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
 }
 
-/// The pids of the daemons under test that were started with a path among their arguments.
+/// The pids of the daemons under test, by the program or by a copy of it in `path`, with that path among their arguments.
 pub fn daemons(path: &Path) -> Vec<u32> {
+    let programs = [fs::canonicalize(KVSPAN).expect("the program"), path.join("kvspan")];
     let path = path.as_os_str().as_encoded_bytes();
-    let program = fs::canonicalize(KVSPAN).expect("the program");
     let serves = |pid: &u32| {
         let argv = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let argv: Vec<&[u8]> = argv.split(|byte| *byte == 0).collect();
         let is_daemon = argv.get(1) == Some(&&b"mount"[..])
             && argv.iter().any(|arg| *arg == b"-f" || *arg == b"--background-child")
             && argv.iter().any(|arg| arg.windows(path.len()).any(|part| part == path));
-        is_daemon && fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program)
+        is_daemon && fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| programs.contains(&exe))
     };
     let entries = fs::read_dir("/proc").expect("/proc").flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(serves).collect()

@@ -122,13 +122,19 @@ pub fn shell_as(uid: u32, gid: u32, dir: &Path, script: &str) -> Said {
 
 /// A shell script as another user with supplementary groups.
 pub fn shell_in_groups(uid: u32, gid: u32, groups: &[u32], dir: &Path, script: &str) -> Said {
+    run(&mut user_command(uid, gid, groups, dir, script))
+}
+
+/// The same, not yet started.
+pub fn user_command(uid: u32, gid: u32, groups: &[u32], dir: &Path, script: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}"));
     match groups {
         [] => command.arg("--clear-groups"),
         _ => command.arg(format!("--groups={}", groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","))),
     };
-    run(command.args(["sh", "-euc"]).arg(script).current_dir(dir))
+    command.args(["sh", "-euc"]).arg(script).current_dir(dir);
+    command
 }
 
 /// A Python script that is to succeed; what it printed.

@@ -98,6 +98,7 @@ fn names_of_all_three_clients_publish_on_their_owner(io: Io) {
         ("m@0x0@0@ab@user.alice.tmp".to_string(), "m@0x0@0@ab@user.alice.data".to_string()),
         (format!("{dir}/{hash}.bin_123456.tmp"), format!("{dir}/{hash}.bin")),
         ("k_llama_0.bin.tmp".to_string(), "k_llama_0.bin".to_string()),
+        (format!("k_llama_0_1.bin.tmp.4711.140052.{hash}{hash}"), "k_llama_0_1.bin".to_string()),
         (".k.data.AbC123".to_string(), "k.data".to_string()),
     ];
     for (temp, last) in names {

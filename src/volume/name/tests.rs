@@ -8,6 +8,8 @@ fn key(name: &str) -> String {
     String::from_utf8_lossy(key.as_bytes()).into_owned()
 }
 
+const SGLANG_TEMP: &str = "h_m_0_1.bin.tmp.4711.140052.0123456789abcdef0123456789abcdef";
+
 /// Each line: names that must reduce to the last word of the line.
 fn assert_keys(table: &[(&[&str], &str)]) {
     for (names, expected) in table {
@@ -96,6 +98,20 @@ fn the_longest_temp_suffix_wins() {
 }
 
 #[test]
+fn sglang_s_ids_go_with_its_temp_suffix() {
+    assert_keys(&[
+        (&["h_m_0_1.bin", SGLANG_TEMP], "h_m_0_1"),
+        (&["K.tmp.1.2.0123456789abcdef0123456789abcdef"], "K"),
+        // Another number of parts, no number, another length, no hex digit.
+        (&["K.tmp.1.0123456789abcdef0123456789abcdef"], "K.tmp.1.0123456789abcdef0123456789abcdef"),
+        (&["K.tmp.1..0123456789abcdef0123456789abcdef"], "K.tmp.1..0123456789abcdef0123456789abcdef"),
+        (&["K.tmp.1.x.0123456789abcdef0123456789abcdef"], "K.tmp.1.x.0123456789abcdef0123456789abcdef"),
+        (&["K.tmp.1.2.0123456789abcdef"], "K.tmp.1.2.0123456789abcdef"),
+        (&["K.tmp.1.2.0123456789abcdef0123456789abcdeg"], "K.tmp.1.2.0123456789abcdef0123456789abcdeg"),
+    ]);
+}
+
+#[test]
 fn a_writers_number_goes_only_with_a_temp_suffix_and_a_final_extension() {
     assert_keys(&[
         (&["h.bin", "h.bin_1234.tmp", "h.bin_0.tmp", "h.bin_1.part", "h.data_9.tmp.x"], "h"),
@@ -160,7 +176,7 @@ fn the_list_of_final_extensions_can_be_extended() {
 
 #[test]
 fn temp_names_are_told_from_final_ones() {
-    for name in ["K.tmp", "K.tmp1", "K.tmp.x", "K.part", "K.partial", "h.bin_1.tmp", ".K.data.aB3dE9"] {
+    for name in ["K.tmp", "K.tmp1", "K.tmp.x", "K.part", "K.partial", "h.bin_1.tmp", ".K.data.aB3dE9", SGLANG_TEMP] {
         assert!(is_temp_name(name.as_bytes()), "{name}");
     }
     for name in ["K.data", "h.bin", "h.bin_1", "K_1", "K.tmpx", ".tmp", ".partial", ".tmp1", "..aB3dE9", ""] {
@@ -202,6 +218,7 @@ proptest! {
         extension in final_extension(),
         number in 0u64..,
         random in "[A-Za-z0-9]{6}",
+        ids in "[0-9]{1,7}\\.[0-9]{1,20}\\.[0-9a-f]{32}",
         word in "[A-Za-z0-9_@-]{1,12}",
     ) {
         let published = format!("{engine}{extension}");
@@ -214,6 +231,7 @@ proptest! {
             format!("{published}.tmp"),
             format!("{published}.tmp{number}"),
             format!("{published}.tmp.{word}"),
+            format!("{published}.tmp.{ids}"),
             format!("{published}.partial"),
             format!("{published}_{number}.tmp"),
             format!(".{published}.{random}"),
