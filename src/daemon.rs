@@ -1,4 +1,4 @@
-//! The daemon's wiring, in order: open disks, mount, recover, wait, unmount.
+//! The daemon's wiring, in order: open disks, give up privileges, mount, recover, wait, unmount.
 //!
 //! Called by `cli::mount` with a validated configuration. Starts the background threads (recovery and evictor of each
 //! disk, recency, notifier, session) and owns the only way out: every end of the session, a signal and a panic in a thread
@@ -25,8 +25,9 @@ use crate::fs::monitor::Monitor;
 use crate::fuse::GlueSettings;
 use crate::fuse::notifier;
 use crate::fuse::session::{self, MountSettings, MountedSession};
+use crate::messages::{self, About, Form, event};
 use crate::procfs;
-use crate::ready::Ready;
+use crate::ready::{Ready, stderr_is_journal};
 use crate::status::{self, DiskState, IoMode};
 use crate::sys;
 use crate::volume::attr::DiskNo;
@@ -38,10 +39,10 @@ use crate::volume::record::RecordSettings;
 use crate::volume::{OnEvicted, Volume, VolumeSettings, recovery};
 use upkeep::Operator;
 
+mod privileges;
+mod records;
 mod supervisor;
 mod upkeep;
-
-mod records;
 
 /// Files that stay open between two loads, at most: with its inodes in the kernel each costs about 3 KiB.
 const MAX_KEPT_FILES: usize = 16_384;
@@ -67,9 +68,11 @@ pub fn run(config: Config, ready: Ready) -> Result<(), SetupError> {
     start_log(&config, &ready)?;
     let (on_evicted, evicted) = notifier::queue();
     let (volume, missing, locks) = open_volume(&config, &ready, on_evicted)?;
+    session::clear_stale_mount(&config.mountpoint).map_err(|error| mount_error(&config, &error))?;
+    privileges::confine()?;
+    spawn("log", messages::write_out)?;
     let (events, inbox) = mpsc::channel();
     watch_for_trouble(&events, ready.is_foreground())?;
-    session::clear_stale_mount(&config.mountpoint).map_err(|error| mount_error(&config, &error))?;
     let volume = Arc::new(volume);
     let monitor = Monitor::new(config.mountpoint.clone(), missing);
     let fs = Arc::new(CacheFs::new(Arc::clone(&volume), config.options.statfs, monitor));
@@ -129,14 +132,16 @@ fn kept_files() -> usize {
 
 /// Sends messages where `log` says. `RUST_LOG` overrides the level; fuser's own debug level shows every request.
 fn start_log(config: &Config, ready: &Ready) -> Result<(), SetupError> {
-    let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info,fuser=warn"));
+    let default = env_logger::Env::default().default_filter_or("info,fuser=warn");
+    let filter = env_logger::Builder::from_env(default).build();
     match config.options.log.open(&config.mountpoint, ready.stderr_stays())? {
-        LogSink::Stderr => {}
-        LogSink::File(file) => drop(builder.target(env_logger::Target::Pipe(Box::new(file)))),
-        LogSink::Nowhere => drop(builder.filter_level(log::LevelFilter::Off)),
+        LogSink::Stderr => {
+            let form = if stderr_is_journal() { Form::Journal } else { Form::Dated };
+            messages::start(filter, form, Box::new(io::stderr()));
+        }
+        LogSink::File(file) => messages::start(filter, Form::Dated, Box::new(file)),
+        LogSink::Nowhere => {}
     }
-    // Only a second start in one process fails here, and then the first one's log serves both.
-    let _ = builder.try_init();
     Ok(())
 }
 
@@ -160,10 +165,10 @@ fn open_volume(
             }
             DiskAtStart::Missing(disk) => {
                 // Said in three places: on stderr, in the log, and in status.
-                if !ready.is_foreground() {
+                if !config.options.log.is_stderr(ready.stderr_stays()) {
                     eprintln!("kvspan: disk '{}' is missing: {}", disk.path.display(), disk.reason);
                 }
-                log::warn!("disk '{}' is missing: {}", disk.path.display(), disk.reason);
+                event!(Warn, About::disk_at(&disk.path), "the disk is missing: {}", disk.reason);
                 let path = disk.path.to_string_lossy().into_owned();
                 missing.push(status::Disk { path, state: DiskState::Missing, ..status::Disk::default() });
             }
@@ -261,29 +266,27 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), SetupEr
 
 /// A thread a disk; the last one to finish makes the volume ready.
 fn spawn_recovery(fs: &Arc<CacheFs>) -> Result<(), SetupError> {
-    for (no, disk) in (0u8..).map(DiskNo).zip(fs.volume().disks()) {
+    for (no, _) in fs.volume().numbered() {
         let fs = Arc::clone(fs);
-        spawn(&format!("scan-{}", no.0), {
-            let path = disk.path.clone();
-            move || {
-                let began = Instant::now();
-                match recovery::scan_disk(fs.volume(), no, &|| false) {
-                    Ok(report) => log::info!(
-                        "disk '{}': {} files scanned in {:.1?}, {} objects could not be read",
-                        path.display(),
-                        report.files,
-                        began.elapsed(),
-                        report.unreadable
-                    ),
-                    Err(error) => {
-                        log::error!("disk '{}' cannot be scanned: {error}", path.display());
-                        fs.volume().disk_is_unreadable(no);
-                    }
+        spawn(&format!("scan-{}", no.0), move || {
+            let began = Instant::now();
+            match recovery::scan_disk(fs.volume(), no, &|| false) {
+                Ok(report) => event!(
+                    Info,
+                    fs.volume().about(no),
+                    "{} files scanned in {:.1?}, {} objects could not be read",
+                    report.files,
+                    began.elapsed(),
+                    report.unreadable
+                ),
+                Err(error) => {
+                    event!(Error, fs.volume().about(no).error(&error), "the disk cannot be scanned");
+                    fs.volume().disk_is_unreadable(no);
                 }
-                fs.volume().wake_evictor(no);
-                if !fs.volume().is_recovering() {
-                    fs.monitor().set_recovered(fs.volume());
-                }
+            }
+            fs.volume().wake_evictor(no);
+            if !fs.volume().is_recovering() {
+                fs.monitor().set_recovered(fs.volume());
             }
         })?;
     }
@@ -366,6 +369,7 @@ fn serve(config: &Config, inbox: &Receiver<Event>) -> Result<(), SetupError> {
             Ok(event) => event,
             Err(_) => {
                 log::warn!("the mount is still in use after {:?}; its users are cut off", config.options.stop_timeout);
+                messages::flush();
                 sys::exit_now(i32::from(panicked));
             }
         };

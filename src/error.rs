@@ -70,7 +70,7 @@ pub enum Error {
     #[error("the name is busy")]
     Busy,
     /// A system call on a disk failed.
-    #[error("disk {}: {error}", .disk.0)]
+    #[error("{}", io_text(.error))]
     Disk {
         /// The disk it failed on.
         disk: DiskNo,

@@ -20,6 +20,7 @@ use fuser::{
 
 use crate::error::Error;
 use crate::fs::{CacheFs, OpenedFile};
+use crate::sys;
 use crate::volume::NewOwner;
 use crate::volume::attr::Ino;
 use crate::volume::disk::NewAttr;
@@ -77,7 +78,8 @@ impl Glue {
     ) -> Result<Option<&'a fuser::BackingId>, Error> {
         let wanted = self.passthrough.load(Ordering::Relaxed);
         let id = backing_id(&opened.attached, || {
-            let registered = wanted.then(register)?;
+            // The kernel writes to the file with the rights of who registers it.
+            let registered = wanted.then(|| sys::as_nobody(register))?;
             registered.inspect_err(|error| self.fs.monitor().note_refused_passthrough(error)).ok()
         });
         if id.is_none()

@@ -14,6 +14,7 @@
 //! | `volume::{name, placement, index, capacity}` | pure: no I/O, no clock, no lock |
 //! | [`volume::disk`] | one directory fd a disk, and the seam where tests put faults |
 //! | [`control`] | the socket between the commands that change something and the daemon |
+//! | [`messages`] | the log: one line an event, with fields |
 //! | [`config`], [`error`], [`status`], [`ready`] | words that every room uses |
 //! | `sys` | the only `unsafe` and the only libc |
 //!
@@ -48,6 +49,7 @@ pub mod daemon;
 pub mod error;
 pub mod fs;
 pub mod fuse;
+pub mod messages;
 mod procfs;
 pub mod ready;
 pub mod status;

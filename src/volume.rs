@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::config::{EvictionPolicy, PlacementPolicy};
 use crate::error::{Error, Result, is_disk_trouble};
+use crate::messages::{About, event};
 use crate::sync::{NameGuard, NameLocks};
 use attr::{Attr, DiskNo, Ino, Kind};
 use disk::Disk;
@@ -226,6 +227,21 @@ impl Volume {
         self.disks.get(no.index()).ok_or(Error::NoDisk)
     }
 
+    /// What a message about a disk says of it.
+    pub fn about(&self, no: DiskNo) -> About {
+        self.disk(no).map(Disk::about).unwrap_or_default()
+    }
+
+    /// The same of a name in a directory of it; of the directory itself, if the name is empty.
+    fn about_in(&self, no: DiskNo, dir: Ino, name: &[u8]) -> About {
+        let mut path = self.path(dir).unwrap_or_default();
+        if !path.is_empty() && !name.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        self.about(no).path(&path)
+    }
+
     /// The disk that placement picks for a name.
     pub fn owner(&self, name: &[u8]) -> Option<DiskNo> {
         self.placement.owner(&PlacementKey::of(name))
@@ -334,7 +350,9 @@ impl Volume {
             };
             match disk.io.stat(&path) {
                 Ok(stat) => drop(self.adopt(no, parent, name, &stat)),
-                Err(error) if is_disk_trouble(&error) => log::warn!("disk {}: {error}", disk.path.display()),
+                Err(error) if is_disk_trouble(&error) => {
+                    event!(Warn, disk.about().path(&path).error(&error), "a name could not be looked for")
+                }
                 Err(_) => {}
             }
         }

@@ -22,6 +22,8 @@ mod ending;
 mod lifecycle;
 #[path = "mount/listing.rs"]
 mod listing;
+#[path = "mount/log.rs"]
+mod log;
 #[path = "common/loops.rs"]
 #[expect(dead_code, reason = "other suites use the rest")]
 mod loops;
@@ -31,6 +33,8 @@ mod maps;
 mod modes;
 #[path = "mount/pjdfstest.rs"]
 mod pjdfstest;
+#[path = "mount/privileges.rs"]
+mod privileges;
 #[path = "mount/races.rs"]
 mod races;
 #[path = "mount/refusals.rs"]

@@ -14,6 +14,7 @@ use super::{MountArgs, process};
 use crate::config::Config;
 use crate::daemon;
 use crate::error::SetupError;
+use crate::messages;
 use crate::ready::{Answer, Ready};
 use crate::sys;
 
@@ -56,13 +57,15 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
 /// Carries out the command.
 pub fn run(args: &MountArgs) -> Result<(), SetupError> {
-    if args.background_child {
+    let done = if args.background_child {
         serve_in_background(args)
     } else if args.foreground {
         serve(args, Ready::foreground())
     } else {
         start(args)
-    }
+    };
+    messages::flush();
+    done
 }
 
 fn serve(args: &MountArgs, ready: Ready) -> Result<(), SetupError> {

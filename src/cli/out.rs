@@ -4,6 +4,7 @@ use std::env;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use crate::error::SetupError;
+pub use crate::messages::printable;
 
 /// Writes a result. A reader that has gone is [`SetupError::PipeClosed`], which ends the command quietly.
 pub fn print(text: &str) -> Result<(), SetupError> {
@@ -49,19 +50,6 @@ pub fn percent(part: u64, whole: u64) -> String {
         return "-".to_string();
     }
     format!("{:.1}%", part as f64 / whole as f64 * 100.0)
-}
-
-/// A name or path that cannot break a line, a column or a terminal: control characters are escaped.
-pub fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            safe.extend(c.escape_default());
-        } else {
-            safe.push(c);
-        }
-    }
-    safe
 }
 
 /// Lines of columns, each as wide as its widest cell, two spaces between. `right` are right-aligned columns.

@@ -39,6 +39,11 @@ pub enum LogSink {
 }
 
 impl LogTarget {
+    /// Whether messages go to stderr.
+    pub fn is_stderr(&self, stderr_stays: bool) -> bool {
+        stderr_stays && matches!(self, LogTarget::Auto | LogTarget::Stderr)
+    }
+
     /// Opens the log. `stderr_stays` is true in the foreground and under systemd.
     ///
     /// A path that was asked for and cannot be opened is an error; the default file is not, it is only left out.

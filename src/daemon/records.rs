@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::spawn;
 use crate::error::SetupError;
+use crate::messages::event;
 use crate::volume::Volume;
 use crate::volume::attr::DiskNo;
 
@@ -38,11 +39,11 @@ pub fn keep(volume: &Arc<Volume>, sync_interval: Duration) -> Result<(), SetupEr
         loop {
             thread::sleep(LOOK_INTERVAL);
             for no in volume.look_at_clock() {
-                log::warn!("disk {}: the clock was set back; its sync record follows", no.0);
+                event!(Warn, volume.about(no), "the clock was set back; the sync record follows");
                 // A thread of its own, for a disk may hang: setting the clock back is rare.
                 let volume = Arc::clone(&volume);
                 if let Err(error) = spawn("record", move || volume.write_record(no)) {
-                    log::error!("disk {}: its sync record is not written: {error}", no.0);
+                    log::error!("a sync record is not written: {error}");
                 }
             }
         }
@@ -60,7 +61,7 @@ pub fn close(volume: &Arc<Volume>, at_most: Duration) {
             let _ = closed.send(());
         });
         if let Err(error) = thread {
-            log::error!("disk {}: its sync record is not closed: {error}", no.0);
+            log::error!("a sync record is not closed: {error}");
         }
     }
     drop(closed);

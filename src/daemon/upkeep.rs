@@ -17,6 +17,7 @@ use crate::control::server::{Server, SocketFile};
 use crate::control::{self, Evicted, Handler, Rescanned};
 use crate::error::{Error, SetupError, io_text};
 use crate::fs::CacheFs;
+use crate::messages::event;
 use crate::volume::Volume;
 use crate::volume::attr::DiskNo;
 use crate::volume::rescan::{self, RescanReport};
@@ -157,10 +158,9 @@ fn rescan_disks(volume: &Arc<Volume>, progress: &mut dyn FnMut(u64)) -> (RescanR
 }
 
 fn cannot(volume: &Volume, no: DiskNo, error: &Error) -> String {
+    event!(Error, volume.about(no).error(error), "the disk cannot be scanned again");
     let path = volume.disk(no).map(|disk| disk.path.display().to_string()).unwrap_or_default();
-    let sentence = format!("disk '{path}' cannot be scanned: {error}");
-    log::error!("{sentence}");
-    sentence
+    format!("disk '{path}' cannot be scanned: {error}")
 }
 
 /// Opens the control socket and answers on it. A mount without one still serves; the commands say what is missing.

@@ -10,6 +10,7 @@ use super::disk::{FoundKind, FoundStat};
 use super::index::NewEntry;
 use super::name::EntryName;
 use super::{Volume, now_ns};
+use crate::messages::event;
 
 impl Volume {
     /// Takes an object that lies on a disk into the index. The caller holds the name.
@@ -63,7 +64,7 @@ impl Volume {
             (Kind::File, Kind::File) if known.disk == no => true,
             (Kind::File, Kind::File) => self.adopt_second_copy(no, name, &known, stat, away),
             _ => {
-                self.shadows.conflict(no, (parent, name));
+                self.conflict(no, (parent, name));
                 false
             }
         }
@@ -78,11 +79,7 @@ impl Volume {
         let labelled = disk.io.stat(&path).is_ok_and(|stat| stat.kind == FoundKind::File);
         if labelled {
             disk.count_foreign();
-            let inner = String::from_utf8_lossy(&path);
-            log::warn!(
-                "disk '{}': '{inner}' is the label of another disk inside it, which is left alone",
-                disk.path.display()
-            );
+            event!(Warn, disk.about().path(&path), "the disk with this label is inside another one, and is left alone");
         }
         labelled
     }

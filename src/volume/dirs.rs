@@ -11,11 +11,12 @@ use rustix::io::Errno;
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
 use super::disk::{FoundStat, NewAttr};
-use super::files::{Place, lossy};
+use super::files::Place;
 use super::index::{Entry, Index, NewEntry};
 use super::name::EntryName;
 use super::{NewOwner, Shared, Volume, now_ns};
 use crate::error::{Error, Result, is_disk_full, is_disk_trouble};
+use crate::messages::event;
 
 impl Volume {
     /// Makes a directory on the owner of its name, or on the next disk in rank that takes it, and counts one look-up.
@@ -181,7 +182,7 @@ impl Volume {
     pub(super) fn make_again(&self, removed: &[DiskNo], path: &[u8], like: &Attr) {
         for &no in removed {
             if let Err(error) = self.make_dir(no, path, like) {
-                log::warn!("directory {:?} could not be made again: {error}", lossy(path));
+                event!(Warn, self.about(no).path(path).error(&error), "a directory could not be made again");
             }
         }
     }

@@ -17,6 +17,7 @@ use super::deferred::Deferred;
 use super::record::Keeper;
 use super::record::rule::MountInstance;
 use crate::config::Amount;
+use crate::messages::About;
 use crate::sync::Bell;
 
 pub mod real;
@@ -216,6 +217,7 @@ pub struct Disk {
 impl Disk {
     /// A disk whose files have not been scanned yet.
     pub fn new(id: Uuid, path: PathBuf, io: Box<dyn DiskIo>, limits: DiskLimits) -> Self {
+        let record = Keeper::of(About::disk(&path, id));
         Disk {
             id,
             path,
@@ -223,7 +225,7 @@ impl Disk {
             limits,
             scanned: AtomicBool::new(false),
             bell: Bell::default(),
-            record: Keeper::default(),
+            record,
             deferred: Deferred::default(),
             scan: Mutex::new(()),
             foreign: AtomicU64::new(0),
@@ -232,6 +234,11 @@ impl Disk {
             foreign_bytes: AtomicU64::new(u64::MAX),
             space: Mutex::new(Space::default()),
         }
+    }
+
+    /// What a message about the disk says of it.
+    pub fn about(&self) -> About {
+        About::disk(&self.path, self.id)
     }
 
     /// Whether the index knows all that is on the disk.

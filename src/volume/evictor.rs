@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::attr::{DiskNo, Ino, Kind};
-use super::files::lossy;
 use super::index::Entry;
 use super::name::{self, EntryName};
 use super::room::Scope;
 use super::{Shared, Volume, now_ns};
 use crate::error::{Error, Result};
+use crate::messages::event;
 
 /// Victims that one create may unlink (DESIGN.md section 5).
 const VICTIMS_PER_CREATE: usize = 8;
@@ -304,13 +304,13 @@ impl Volume {
         };
         for (entry, fd) in writing {
             if let Err(error) = self.refresh(&entry, &fd) {
-                log::debug!("disk {}: the size of a file that is being written is not known: {error}", no.0);
+                event!(Debug, self.about(no).error(&error), "the size of a file that is being written is not known");
             }
         }
         if let Ok(disk) = self.disk(no)
             && let Err(error) = disk.refresh_space()
         {
-            log::debug!("disk '{}': its room is not known: {error}", disk.path.display());
+            event!(Debug, disk.about().error(&error), "the room is not known");
         }
         self.recompute_room();
     }
@@ -342,7 +342,7 @@ impl Volume {
             return;
         };
         if disk.count_undeletable() == 0 {
-            log::warn!("disk '{}': {:?} cannot be evicted and is skipped: {error}", disk.path.display(), lossy(name));
+            event!(Warn, disk.about().path(name).error(error), "a file cannot be evicted and is skipped");
         }
     }
 }

@@ -18,6 +18,7 @@ use super::name::{self, EntryName};
 use super::{NewOwner, Opened, Volume, now_ns};
 use crate::config::PlacementPolicy;
 use crate::error::{Error, Result, is_disk_full};
+use crate::messages::event;
 
 /// What a rename does with a name that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +176,7 @@ impl Volume {
             return Ok(Created::Existing(entry.ino));
         }
         disk.count_foreign();
-        log::warn!("disk {}: an object that is not a file has the name {:?}", disk.path.display(), lossy(path));
+        event!(Warn, disk.about().path(path), "an object that is not a file is in the way");
         Err(Error::disk(no, Errno::EXIST.into()))
     }
 
@@ -227,7 +228,7 @@ impl Volume {
         let new = NewEntry { kind, disk, attr, writing: false, away };
         match shared.index.insert(place.0, place.1.as_bytes(), new) {
             Ok(ino) => _ = shared.unsettled.insert(ino),
-            Err(_) => log::error!("disk {}: a file that could not be unlinked is no longer shown", disk.0),
+            Err(_) => event!(Error, self.about(disk), "a file that could not be unlinked is no longer shown"),
         }
     }
 
@@ -332,9 +333,4 @@ pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
 /// Whether the object is no longer there, or is no longer what it was: a symlink in its place is not followed.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     is(error, Errno::NOENT) || is(error, Errno::NOTDIR) || is(error, Errno::LOOP)
-}
-
-/// A path for a log line.
-pub(super) fn lossy(path: &[u8]) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(path)
 }

@@ -29,9 +29,10 @@ use uuid::Uuid;
 
 use super::attr::{Attr, DiskNo};
 use super::disk::{Disk, DiskIo, FoundKind, FoundStat};
-use super::files::{is, is_gone, lossy};
+use super::files::{is, is_gone};
 use super::{Volume, durable};
 use crate::error::{Error, Result};
+use crate::messages::{About, event};
 pub(super) use format::{Intent, Member, Task};
 
 const RENAMES: &[u8] = b".kvspan/renames";
@@ -88,7 +89,7 @@ impl Volume {
         }
         for (no, disk, _) in self.members_of(intent) {
             if let Err(error) = durable::replace(disk.io.as_ref(), RENAMES, &bytes, 0o600) {
-                log::warn!("disk {}: the record of a rename cannot be written: {error}", disk.path.display());
+                event!(Warn, disk.about().error(&error), "the record of a rename cannot be written");
                 self.forget_rename(intent);
                 return Err(Error::disk(no, error));
             }
@@ -112,8 +113,7 @@ impl Volume {
     /// Leaves the record for the next mount.
     pub(super) fn leave_rename(&self, intent: &Intent, why: &str) {
         self.renames.unsettled.store(true, Ordering::Release);
-        let (from, to) = (lossy(&intent.from), lossy(&intent.to));
-        log::error!("the rename of directory {from:?} to {to:?} is left to the next mount: {why}");
+        event!(Error, about(intent), "the rename of a directory is left to the next mount: {why}");
     }
 
     fn forget_rename(&self, intent: &Intent) {
@@ -132,7 +132,7 @@ impl Volume {
         match put {
             Err(error) if !is_gone(&error) => {
                 self.renames.unsettled.store(true, Ordering::Release);
-                log::warn!("disk {}: the record of a rename that is over stays: {error}", disk.path.display());
+                event!(Warn, disk.about().error(&error), "the record of a rename that is over stays");
             }
             _ => {}
         }
@@ -163,13 +163,12 @@ impl Volume {
         let mut waiting = Vec::new();
         for mut intent in intents_of(&held) {
             if !self.may_have_begun(&intent, &held) {
-                log::info!("the rename of directory {:?} was never begun, or is long over", lossy(&intent.from));
+                event!(Info, about(&intent), "the rename of a directory was never begun, or is long over");
                 continue;
             }
             self.follow(&mut intent);
             if intent.members.iter().any(|member| !member.done) {
-                let (from, to) = (lossy(&intent.from), lossy(&intent.to));
-                log::warn!("the rename of directory {from:?} to {to:?} waits for a disk that has not followed");
+                event!(Warn, about(&intent), "the rename of a directory waits for a disk that has not followed");
                 waiting.push(intent);
             }
         }
@@ -194,7 +193,7 @@ impl Volume {
                 error.to_string()
             }
         };
-        log::warn!("disk {}: the record of renames cannot be used: {reason}", disk.path.display());
+        event!(Warn, disk.about(), "the record of renames cannot be used: {reason}");
         Held::Unknown
     }
 
@@ -223,8 +222,8 @@ impl Volume {
                 }
                 Err(error) => {
                     self.renames.unsettled.store(true, Ordering::Release);
-                    let (from, to) = (lossy(&intent.from), lossy(&intent.to));
-                    log::error!("disk {}: directory {from:?} cannot be renamed to {to:?} yet: {error}", no.0);
+                    let about = self.about(no).path(&intent.from).to(&intent.to).error(&error);
+                    event!(Error, about, "a directory cannot be renamed yet");
                 }
             }
         }
@@ -250,10 +249,11 @@ impl Volume {
         };
         match moved {
             Err(error) if is_in_the_way(&error) => {
-                let (path, from, to) = (disk.path.display(), lossy(&intent.from), lossy(&intent.to));
-                log::error!(
-                    "disk {path}: directory {from:?} should have become {to:?}, which something else has ({error}); both \
-                     stay: move what is to be kept from one to the other"
+                event!(
+                    Error,
+                    disk.about().path(&intent.from).to(&intent.to).error(&error),
+                    "a directory should have become what something else is; both stay: move what is to be kept from one \
+                     to the other"
                 );
             }
             moved => moved?,
@@ -278,6 +278,11 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// What a message about a rename says of it.
+fn about(intent: &Intent) -> About {
+    About::default().path(&intent.from).to(&intent.to)
 }
 
 /// Every rename that some disk holds, in their order, with all that any disk says of who has followed.

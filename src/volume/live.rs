@@ -11,6 +11,7 @@ use super::attr::{Attr, Ino, Kind};
 use super::index::Entry;
 use super::{Volume, now_ns};
 use crate::error::{Error, Result};
+use crate::messages::event;
 
 impl Volume {
     /// Reads the attributes of an open file from its disk into the index.
@@ -66,7 +67,11 @@ impl Volume {
         match fd.map(|fd| self.refresh(&entry, &fd)) {
             Some(Ok(attr)) => Ok(Entry { attr, ..entry }),
             Some(Err(error)) => {
-                log::debug!("disk {}: the size of a file that is being written is not known: {error}", entry.disk.0);
+                event!(
+                    Debug,
+                    self.about(entry.disk).error(&error),
+                    "the size of a file that is being written is not known"
+                );
                 Err(Error::NotFound)
             }
             None if unsettled => self.settle(entry.ino),
@@ -108,7 +113,7 @@ impl Volume {
         match known {
             Ok(_) => _ = shared.unsettled.remove(&ino),
             Err(error) if entry.linked => {
-                log::warn!("size of a file that was written is not known: {error}");
+                event!(Warn, self.about(entry.disk).error(&error), "the size of a file that was written is not known");
                 shared.unsettled.insert(ino);
             }
             Err(_) => {}
@@ -126,7 +131,11 @@ impl Volume {
         };
         for (entry, fd) in &written {
             if let Err(error) = self.refresh(entry, fd) {
-                log::debug!("the size of a file that is being written is not known: {error}");
+                event!(
+                    Debug,
+                    self.about(entry.disk).error(&error),
+                    "the size of a file that is being written is not known"
+                );
             }
         }
         written.into_iter().map(|(entry, _)| entry.ino).collect()

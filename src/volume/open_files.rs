@@ -17,12 +17,13 @@ use rustix::io::Errno;
 use super::attr::{Ino, Kind};
 use super::deferred::LastReference;
 use super::disk::{Access, FoundKind};
-use super::files::{is, is_gone, lossy};
+use super::files::{is, is_gone};
 use super::index::Entry;
 use super::record::now;
 use super::record::rule::{Clock, FileId};
 use super::{Opened, Shared, Volume, now_ns};
 use crate::error::{Error, Result, is_disk_trouble};
+use crate::messages::event;
 
 /// What the layer above keeps with an open file; it goes when the file is closed.
 pub type Attached = OnceLock<Box<dyn Any + Send + Sync>>;
@@ -161,7 +162,7 @@ impl Volume {
                 return Error::NotFound;
             }
             if is_disk_trouble(&error) {
-                log::warn!("disk {}: open {:?}: {error}", disk.path.display(), lossy(path));
+                event!(Warn, disk.about().path(path).error(&error), "a file cannot be opened");
                 return Error::NotFound;
             }
             Error::disk(entry.disk, error)

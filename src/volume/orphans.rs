@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use super::attr::DiskNo;
 use super::disk::{FoundKind, FoundStat};
-use super::files::{is_gone, lossy};
+use super::files::is_gone;
 use super::index::Entry;
 use super::name::EntryName;
 use super::{Volume, name, now_ns};
 use crate::error::{Error, Result};
+use crate::messages::event;
 
 /// The temp files that scans came across.
 pub(super) struct Orphans {
@@ -92,7 +93,7 @@ impl Volume {
     fn unlink_orphan(&self, no: DiskNo, path: &[u8]) -> Result<()> {
         match self.disk(no)?.io.unlink(path) {
             Err(error) if !is_gone(&error) => {
-                log::warn!("disk {}: the orphan {:?} stays: {error}", no.0, lossy(path));
+                event!(Warn, self.about(no).path(path).error(&error), "an orphan stays");
                 return Err(Error::disk(no, error));
             }
             _ => {}
@@ -100,7 +101,7 @@ impl Volume {
         if let Some(disk) = self.orphans.removed.get(no.index()) {
             disk.fetch_add(1, Ordering::Relaxed);
         }
-        log::info!("disk {}: the orphan {:?} is removed", no.0, lossy(path));
+        event!(Info, self.about(no).path(path), "an orphan is removed");
         Ok(())
     }
 }

@@ -10,13 +10,14 @@ use std::sync::atomic::Ordering;
 
 use super::attr::{DiskNo, Ino, Kind};
 use super::disk::{Disk, FoundKind, FoundStat};
-use super::files::{Place, lossy};
+use super::files::Place;
 use super::index::Entry;
 use super::record::rule::{Clock, FileId, LISTED_MAX, Removal, Stamps, Writer};
 use super::record::{Figures, RecordSettings, Syncing, now};
 use super::room::ObjectSizes;
 use super::{Volume, now_ns};
 use crate::error::{Error, Result};
+use crate::messages::event;
 
 /// Slots of the index that are looked at in one hold of its lock.
 const SLOTS_PER_HOLD: u32 = 8_192;
@@ -60,14 +61,15 @@ impl Volume {
                     });
                 }
                 if !removal.is_empty() {
-                    log::warn!(
-                        "disk '{}': a power loss, or a file system that went away: files that were not durable go ({})",
-                        disk.path.display(),
+                    event!(
+                        Warn,
+                        disk.about(),
+                        "a power loss, or a file system that went away: files that were not durable go ({})",
                         in_words(&removal)
                     );
                 }
             }
-            Err(error) => log::error!("disk '{}': its sync record cannot be read: {error}", disk.path.display()),
+            Err(error) => event!(Error, disk.about().error(&error), "the sync record cannot be read"),
         }
     }
 
@@ -78,8 +80,8 @@ impl Volume {
             return Ok(());
         }
         disk.record.begin(disk.io.as_ref(), || self.figures(no)).map_err(|error| {
-            let path = disk.path.display();
-            log::warn!("disk '{path}' takes no new files, since its sync record cannot be written: {error}");
+            let about = disk.about().error(&error);
+            event!(Warn, about, "the disk takes no new files, since its sync record cannot be written");
             Error::disk(no, rustix::io::Errno::IO.into())
         })
     }
@@ -97,7 +99,7 @@ impl Volume {
             Ok(false) => return false,
             Ok(true) => {}
             Err(error) => {
-                log::debug!("disk '{}': its sync record cannot be read: {error}", disk.path.display());
+                event!(Debug, disk.about().error(&error), "the sync record cannot be read");
                 return true;
             }
         }
@@ -115,12 +117,12 @@ impl Volume {
         match disk.io.unlink(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 disk.record.note_incomplete();
-                let name = lossy(path);
-                log::warn!("disk '{}': {name:?} may be torn and cannot be removed: {error}", disk.path.display());
+                let about = disk.about().path(path).error(&error);
+                event!(Warn, about, "a file may be torn and cannot be removed");
             }
             _ => {
                 self.counters.lost_removed.fetch_add(1, Ordering::Relaxed);
-                log::debug!("disk '{}': {:?} may be torn and is removed", disk.path.display(), lossy(path));
+                event!(Debug, disk.about().path(path), "a file may be torn and is removed");
             }
         }
     }
@@ -173,7 +175,7 @@ impl Volume {
         let open = self.open_writers(no);
         let writers = self.writers(disk, &sync, &open);
         if let Err(error) = disk.io.sync_fs() {
-            log::error!("disk '{}' could not be synced: {error}", disk.path.display());
+            event!(Error, disk.about().error(&error), "the disk could not be synced");
             self.sync_failed(no, disk, &open);
             return false;
         }
@@ -187,7 +189,7 @@ impl Volume {
         if let Ok(disk) = self.disk(no)
             && let Err(error) = disk.record.update(disk.io.as_ref(), self.figures(no))
         {
-            log::warn!("disk '{}': its sync record cannot be written: {error}", disk.path.display());
+            event!(Warn, disk.about().error(&error), "the sync record cannot be written");
         }
     }
 
@@ -215,7 +217,7 @@ impl Volume {
         if !was_quiet || !is_quiet() {
             self.write_record(no);
         } else if let Err(error) = disk.record.finish(disk.io.as_ref(), self.figures(no)) {
-            log::warn!("disk '{}': its sync record cannot be written: {error}", disk.path.display());
+            event!(Warn, disk.about().error(&error), "the sync record cannot be written");
         }
     }
 
@@ -260,7 +262,7 @@ impl Volume {
         }
         disk.record.swept();
         let gone = self.lost_removed().saturating_sub(before);
-        log::error!("disk '{}': {gone} files that were not durable were removed", disk.path.display());
+        event!(Error, disk.about(), "{gone} files that were not durable were removed");
     }
 
     fn drop_changed_since(&self, no: DiskNo, since_ns: i64, removal: &Removal) {

@@ -17,6 +17,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use uuid::Uuid;
 
 use super::disk::DiskIo;
+use crate::messages::{About, event};
 use file::Found;
 pub use format::Figures;
 use format::Record;
@@ -45,6 +46,7 @@ pub struct Keeper {
     state: Mutex<State>,
     writing: Mutex<()>,
     syncing: Mutex<()>,
+    about: About,
 }
 
 /// How far the record is known.
@@ -97,6 +99,11 @@ pub fn now() -> Clock {
 }
 
 impl Keeper {
+    /// That of a disk, which messages are about.
+    pub fn of(disk: About) -> Keeper {
+        Keeper { about: disk, ..Keeper::default() }
+    }
+
     /// Reads the record that an earlier mount left, and starts this one.
     ///
     /// Returns what has to go, and the figures of the earlier mount if there was one.
@@ -122,7 +129,11 @@ impl Keeper {
             Found::Record(record) => Some(record),
             Found::Absent => None,
             Found::Unsound(reason) => {
-                log::warn!("the sync record cannot be used ({reason}): what the disk holds is taken as it is");
+                event!(
+                    Warn,
+                    self.about,
+                    "the sync record cannot be used ({reason}): what the disk holds is taken as it is"
+                );
                 None
             }
         };

@@ -9,9 +9,9 @@ use std::io;
 use super::Volume;
 use super::attr::{DiskNo, Ino, Kind};
 use super::disk::{DirReader, FoundKind};
-use super::files::lossy;
 use super::name::{self, EntryName};
 use crate::error::{Error, Result};
+use crate::messages::event;
 
 /// What a scan came across.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub fn scan_disk(volume: &Volume, no: DiskNo, stop: &dyn Fn() -> bool) -> Result
             Err(error) if dir == Ino::ROOT => return Err(error),
             Err(error) => {
                 report.unreadable += 1;
-                log::warn!("a directory could not be scanned: {error}");
+                event!(Warn, volume.about_in(no, dir, b"").error(&error), "a directory could not be scanned");
             }
         }
     }
@@ -83,7 +83,7 @@ fn scan_dir(
                 Ok(None) => {}
                 Err(error) => {
                     report.unreadable += 1;
-                    log::warn!("{:?} could not be scanned: {error}", lossy(&name));
+                    event!(Warn, volume.about_in(no, dir, &name).error(&error), "a name could not be scanned");
                 }
             }
         }
@@ -128,11 +128,7 @@ impl Volume {
         };
         if listed == FoundKind::Foreign {
             disk.count_foreign();
-            log::warn!(
-                "disk {}: {:?} is neither file nor directory and is left alone",
-                disk.path.display(),
-                lossy(bytes)
-            );
+            event!(Warn, self.about_in(no, dir, bytes), "what is neither file nor directory is left alone");
             return Ok(None);
         }
         let _tree = self.tree_for(dir);

@@ -22,9 +22,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::attr::DiskNo;
 use super::disk::{Access, Disk, FoundKind, FoundStat};
-use super::files::{Place, is_gone, lossy};
+use super::files::{Place, is_gone};
 use super::index::Entry;
 use super::{Volume, durable, name, now_ns};
+use crate::messages::event;
 
 /// A disk's list is not longer: about 90,000 names of LMCache.
 const LIST_BYTES_MAX: usize = 16 << 20;
@@ -231,11 +232,11 @@ impl Volume {
         }
         match self.disk(no).map(|disk| disk.io.unlink(&path)) {
             Ok(Err(error)) if !is_gone(&error) => {
-                log::warn!("disk {}: the outdated file {:?} is not shown, and stays: {error}", no.0, lossy(&path));
+                event!(Warn, self.about(no).path(&path).error(&error), "an outdated file is not shown, and stays");
             }
             _ => {
                 self.removed.outdated.fetch_add(1, Ordering::Relaxed);
-                log::info!("disk {}: {:?} was taken away while the disk was missing", no.0, lossy(&path));
+                event!(Info, self.about(no).path(&path), "what was taken away while the disk was missing goes");
             }
         }
         true
@@ -261,7 +262,7 @@ impl Volume {
             if let (Ok(disk), Some(written)) = (self.disk(no), writer.get_mut(no.index()))
                 && let Err(error) = append(disk, written, &records)
             {
-                log::warn!("disk {}: the list of removed names cannot be kept: {error}", disk.path.display());
+                event!(Warn, disk.about().error(&error), "the list of removed names cannot be kept");
                 return;
             }
         }
@@ -284,7 +285,7 @@ impl Volume {
         for disk in self.disks() {
             match disk.io.unlink(LIST) {
                 Err(error) if !is_gone(&error) => {
-                    log::warn!("disk {}: the list of removed names stays: {error}", disk.path.display());
+                    event!(Warn, disk.about().error(&error), "the list of removed names stays");
                 }
                 _ => {}
             }
@@ -318,7 +319,7 @@ impl Volume {
             }
             if let Err(error) = append(disk, written, &records) {
                 *written = Written::default();
-                log::warn!("disk {}: the list of removed names cannot be written: {error}", disk.path.display());
+                event!(Warn, disk.about().error(&error), "the list of removed names cannot be written");
             }
         }
     }
@@ -334,7 +335,7 @@ impl Volume {
             let synced = disk.io.open(LIST, READ_WRITE).and_then(|fd| disk.io.fsync(fd.as_fd(), true));
             match synced {
                 Err(error) if !is_gone(&error) => {
-                    log::warn!("disk {}: the list of removed names cannot be synced: {error}", disk.path.display());
+                    event!(Warn, disk.about().error(&error), "the list of removed names cannot be synced");
                 }
                 _ => {}
             }
@@ -410,7 +411,7 @@ fn read_list(disk: &Disk) -> Vec<u8> {
         Ok(list) => list,
         Err(error) if is_gone(&error) => Vec::new(),
         Err(error) => {
-            log::warn!("disk {}: the list of removed names cannot be read: {error}", disk.path.display());
+            event!(Warn, disk.about().error(&error), "the list of removed names cannot be read");
             Vec::new()
         }
     }
@@ -432,9 +433,10 @@ fn append(disk: &Disk, written: &mut Written, records: &[u8]) -> io::Result<()> 
     let (known, sound) = format::parse(&list);
     let mut new = format::HEAD.to_vec();
     if sound > 0 && known.len() > 1 {
-        log::warn!(
-            "disk {}: the list of removed names is full; its older half is dropped, and a missing disk may bring those names back",
-            disk.path.display()
+        event!(
+            Warn,
+            disk.about(),
+            "the list of removed names is full; its older half is dropped, and a missing disk may bring those names back"
         );
         for record in known.iter().skip(known.len() / 2) {
             format::write(record.path, record.time_ns, &mut new);

@@ -9,11 +9,12 @@ use uuid::Uuid;
 
 use super::attr::{DiskNo, Ino, Kind};
 use super::disk::{FoundKind, FoundStat};
-use super::files::{Place, is_gone, lossy};
+use super::files::{Place, is_gone};
 use super::index::Entry;
 use super::intent::{Intent, Member, Task};
 use super::{Volume, now_ns};
 use crate::error::{Error, Result};
+use crate::messages::event;
 
 /// Entries that are looked at in one hold of the index lock.
 const ENTRIES_PER_HOLD: usize = 4_096;
@@ -104,7 +105,7 @@ impl Volume {
                 Ok(stat) => found.push((no, stat)),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => {
-                    log::warn!("disk {}: directory {:?}: {error}", disk.path.display(), lossy(path));
+                    event!(Warn, disk.about().path(path).error(&error), "a directory cannot be looked at");
                     return Err(Error::CrossDisk);
                 }
             }
@@ -128,7 +129,8 @@ impl Volume {
                 Task::Clear => disk.io.rmdir(&intent.to),
             };
             if let Err(error) = moved {
-                log::warn!("disk {}: directory {:?}: {error}", disk.path.display(), lossy(&intent.from));
+                let about = disk.about().path(&intent.from).to(&intent.to).error(&error);
+                event!(Warn, about, "a directory cannot be renamed");
                 return Err((at, Error::disk(no, error)));
             }
         }
@@ -144,7 +146,8 @@ impl Volume {
             if member.task == Task::Rename
                 && let Err(error) = disk.io.rename(&intent.to, &intent.from, false)
             {
-                log::error!("disk {}: {:?} cannot be renamed back: {error}", disk.path.display(), lossy(&intent.to));
+                let about = disk.about().path(&intent.to).to(&intent.from).error(&error);
+                event!(Error, about, "a directory cannot be renamed back");
                 stuck.push(no);
             } else if let Some(target) = target.filter(|_| replaced & (1 << no.0) != 0) {
                 self.make_again(&[no], &intent.to, &target.attr);

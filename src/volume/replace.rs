@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use super::Volume;
 use super::attr::DiskNo;
 use super::disk::FoundKind;
-use super::files::lossy;
 use super::index::Entry;
 use crate::error::{Error, Result, is_disk_trouble};
+use crate::messages::event;
 
 impl Volume {
     /// Before a rename over a file on another disk: takes that file away if it is not older than the new one. Left
@@ -56,7 +56,7 @@ impl Volume {
             && !is_missing(&error)
         {
             // Two copies now; the younger one, ours, wins at every later scan.
-            log::warn!("disk {}: the replaced copy of {:?} stays: {error}", target.disk.0, lossy(path));
+            event!(Warn, self.about(target.disk).path(path).error(&error), "a replaced copy stays");
         }
     }
 

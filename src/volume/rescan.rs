@@ -11,12 +11,13 @@
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
 use super::disk::{FoundKind, FoundStat};
-use super::files::{Place, is_gone, lossy};
+use super::files::{Place, is_gone};
 use super::index::{Entry, Placing};
 use super::name::{self, EntryName};
 use super::readings::Reading;
 use super::{Volume, now_ns};
 use crate::error::{Error, Result};
+use crate::messages::event;
 
 /// Slots of the index that one hold of its lock looks at.
 const SLOTS: u32 = 8_192;
@@ -123,7 +124,7 @@ pub fn rescan_disk(volume: &Volume, no: DiskNo, watch: &dyn Fn(u64) -> bool) -> 
             Err(error) if dir == Ino::ROOT => return Err(error),
             Err(error) => {
                 rescan.report.unreadable += 1;
-                log::warn!("disk {}: a directory could not be scanned again: {error}", disk.path.display());
+                event!(Warn, volume.about_in(no, dir, b"").error(&error), "a directory could not be scanned again");
             }
         }
     }
@@ -160,7 +161,8 @@ impl Rescan<'_> {
             for (bytes, kind) in batch {
                 if let Err(error) = self.step(dir, &bytes, kind) {
                     self.report.unreadable += 1;
-                    log::warn!("{:?} could not be scanned again: {error}", lossy(&bytes));
+                    let about = self.volume.about_in(self.no, dir, &bytes).error(&error);
+                    event!(Warn, about, "a name could not be scanned again");
                 }
             }
         }
@@ -251,7 +253,7 @@ impl Rescan<'_> {
                     (volume.on_evicted)(entry.ino);
                 }
             }
-            (Kind::Dir, FoundKind::File) => volume.shadows.conflict(self.no, place),
+            (Kind::Dir, FoundKind::File) => volume.conflict(self.no, place),
             // Something else took its place behind our back.
             _ => {
                 self.report.removed += u64::from(volume.forget_if_at(self.no, &entry));
@@ -295,7 +297,8 @@ impl Rescan<'_> {
         dirs.sort_by_cached_key(|ino| std::cmp::Reverse(self.volume.path(*ino).map_or(0, |path| path.len())));
         for ino in dirs {
             if let Err(error) = self.volume.drop_dir_copy(self.no, ino) {
-                log::debug!("disk {}: a directory that has gone stays in the index: {error}", self.no.0);
+                let about = self.volume.about(self.no);
+                event!(Debug, about.error(&error), "a directory that has gone stays in the index");
             }
         }
     }

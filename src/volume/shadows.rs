@@ -14,11 +14,12 @@ use parking_lot::Mutex;
 
 use super::attr::{Attr, DiskNo, Ino, Kind};
 use super::disk::{Access, FoundKind, FoundStat};
-use super::files::{Place, is_gone, lossy};
+use super::files::{Place, is_gone};
 use super::index::Entry;
 use super::name::EntryName;
 use super::{Volume, now_ns};
 use crate::error::{Error, Result};
+use crate::messages::event;
 
 /// Shadows that are remembered one by one: some 6 MiB of names.
 const LISTED_MAX: usize = 32_768;
@@ -99,12 +100,10 @@ impl Shadows {
         }
     }
 
-    /// A directory on one disk and a file on another have one name.
-    pub(super) fn conflict(&self, no: DiskNo, place: Place<'_>) {
+    /// A directory on one disk and a file on another have one name; whether that was not known.
+    fn conflict(&self, no: DiskNo, place: Place<'_>) -> bool {
         let mut list = self.list.lock();
-        if list.conflicts.len() < CONFLICTS_MAX && list.conflicts.insert((no, place.0, place.1.as_bytes().into())) {
-            log::warn!("disk {}: {:?} is a file here and a directory elsewhere; it is left alone", no.0, place.1);
-        }
+        list.conflicts.len() < CONFLICTS_MAX && list.conflicts.insert((no, place.0, place.1.as_bytes().into()))
     }
 }
 
@@ -121,6 +120,14 @@ enum Outcome {
 }
 
 impl Volume {
+    /// A directory on one disk and a file on another have one name.
+    pub(super) fn conflict(&self, no: DiskNo, place: Place<'_>) {
+        if self.shadows.conflict(no, place) {
+            let about = self.about_in(no, place.0, place.1.as_bytes());
+            event!(Warn, about, "what is a file here and a directory elsewhere is left alone");
+        }
+    }
+
     /// Second copies of a name that are known: they are never served.
     pub fn shadows(&self) -> u64 {
         let list = self.shadows.list.lock();
@@ -218,7 +225,7 @@ impl Volume {
                 Ok(Outcome::Forgotten) => self.shadows.forget(&copy),
                 Ok(Outcome::Kept) => report.kept += 1,
                 Err(error) => {
-                    log::debug!("shadow {:?} stays for now: {error}", lossy(&copy.2));
+                    event!(Debug, self.about(copy.0).path(&copy.2).error(&error), "a shadow stays for now");
                     report.kept += 1;
                 }
             }
@@ -259,7 +266,7 @@ impl Volume {
             }
         }
         self.disk(no)?.io.unlink(&path).map_err(|e| Error::disk(no, e))?;
-        log::info!("disk {}: the second copy of {:?} is removed", no.0, lossy(&path));
+        event!(Info, self.about(no).path(&path), "a shadow is removed");
         Ok(Outcome::Removed)
     }
 
@@ -318,7 +325,7 @@ impl Volume {
                 && disk.io.stat(&path).is_ok_and(|stat| identity(&stat) == known.identity)
             {
                 if let Err(error) = disk.io.unlink(&path) {
-                    log::warn!("disk {}: the second copy of {:?} stays: {error}", no.0, lossy(&path));
+                    event!(Warn, disk.about().path(&path).error(&error), "a shadow stays");
                     self.shadows.list.lock().copies.insert(copy, Known { doomed: true, ..known });
                     continue;
                 }

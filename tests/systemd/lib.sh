@@ -22,7 +22,17 @@ state() { echo "$(show "$1" ActiveState)/$(show "$1" SubState)/$(show "$1" Resul
 # Those that have ended and wait to be collected by PID 1 are gone.
 daemons() { pgrep -x -r D,R,S,T,t kvspan; }
 answers() { timeout 5 sh -c 'mountpoint -q "$1" && stat -f "$1"' - "${1:-$mnt}" >/dev/null 2>&1; }
-journal_of() { journalctl --quiet --boot --unit "$1" --output cat --no-pager; }
+# journal_of UNIT OPTION...
+journal_of() { journalctl --quiet --boot --unit "$1" --output cat --no-pager "${@:2}"; }
+# CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_SETUID and CAP_SYS_ADMIN in every set of every thread, and no way to more.
+keeps_little() {
+  local status found=0
+  for status in /proc/"$(daemons)"/task/*/status; do
+    [ "$(sed -nE 's/^(CapPrm|CapEff|CapBnd|NoNewPrivs):\t0*//p' "$status" | tr '\n' ' ')" = "20009b 20009b 20009b 1 " ] || return 1
+    found=1
+  done
+  [ $found = 1 ]
+}
 
 # until_true SECONDS CONDITION
 until_true() {

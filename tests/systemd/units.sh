@@ -21,6 +21,7 @@ systemctl stop srv-a.mount srv-b.mount
 check "start returns when the mount answers, and brings the disks" 'systemctl start $unit && answers && [ "$(state $unit) $(state srv-a.mount)" = "active/mounted/success active/mounted/success" ]'
 check "the source is what the unit says" 'grep -q "^kvspan:kvcache $mnt fuse.kvspan" /proc/mounts'
 check "the daemon is in the unit's cgroup" 'grep -qx "$(daemons)" /sys/fs/cgroup$(show $unit ControlGroup)/cgroup.procs'
+check "it has no more than it needs" 'keeps_little'
 check "its messages are in the unit's journal" 'until_true 5 "journal_of $unit | grep -q \"mounted kvspan:kvcache\""'
 check "systemctl status shows the daemon and what it said" 'systemctl status $unit --no-pager | grep -q kvspan'
 check "files lie on the disks" 'echo hit >$mnt/k && [ "$(cat /srv/[ab]/kvcache/k)" = hit ]'
@@ -74,7 +75,9 @@ systemctl stop $unit
 umount /srv/b
 printf '[Unit]\nRequiresMountsFor=/srv/a\nAfter=srv-b.mount\n' >/etc/systemd/system/$unit.d/disks.conf
 systemctl daemon-reload
-check "without a disk it starts with require=any and says so" 'systemctl start $unit && journal_of $unit | grep -q "/srv/b/kvcache. is missing" && systemctl stop $unit'
+check "without a disk it starts with require=any and says so" 'systemctl start $unit && journal_of $unit | grep -q "the disk is missing.*disk=/srv/b/kvcache" && systemctl stop $unit'
+check "what is a warning is one in the journal, what is none is not" \
+  'journal_of $unit --priority warning..warning | grep -q "the disk is missing" && ! journal_of $unit --priority warning | grep "mounted kvspan:" && journal_of $unit --priority info..info | grep -q "^mounted kvspan:"'
 volume kvcache $mnt 'require = "all"'
 rmdir /srv/b/kvcache # made below the mount point, where the disk is not
 check "without a disk it does not start with require=all, and the unit says why" '! systemctl start $unit && journal_of $unit | grep -q "/srv/b/kvcache" && [ "$(show $unit Result)" = exit-code ] && ! daemons'
@@ -111,6 +114,7 @@ main() { show $service MainPID; }
 # replaced PID: another one serves.
 replaced() { [ "$(main)" != 0 ] && [ "$(main)" != "$1" ] && answers; }
 check "the service is started when the mount answers, and others see it" 'systemctl start $service && answers && [ "$(cat $mnt/k)" = hit ] && echo s >$mnt/s'
+check "the service's daemon has no more than it needs" 'keeps_little'
 check "it comes back after kill -9" 'pid=$(main); kill -9 $pid; until_true 20 "replaced $pid" && [ "$(cat $mnt/k)" = hit ]'
 check "the watchdog replaces one that hangs" 'pid=$(main); [ $pid != 0 ] && kill -STOP $pid; until_true 30 "replaced $pid" && [ "$(cat $mnt/k)" = hit ]'
 check "a busy mount does not stop its stop" '(exec 8<$mnt/k; systemctl stop $service) && ! daemons && ! mountpoint -q $mnt'

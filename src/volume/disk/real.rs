@@ -19,6 +19,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::{Access, DirReader, DiskIo, FoundKind, FoundName, FoundStat, NewAttr, NewTime, Space};
+use crate::sys;
 use crate::volume::attr::Attr;
 use crate::volume::record::rule::MountInstance;
 
@@ -277,7 +278,8 @@ impl DiskIo for RealDisk {
     fn write(&self, fd: BorrowedFd<'_>, data: &[u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < data.len() {
-            match rustix::io::pwrite(fd, data.get(done..).unwrap_or_default(), offset + done as u64) {
+            let left = data.get(done..).unwrap_or_default();
+            match sys::as_nobody(|| rustix::io::pwrite(fd, left, offset + done as u64)) {
                 Ok(0) => return Err(Errno::IO.into()),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -292,7 +294,8 @@ impl DiskIo for RealDisk {
     }
 
     fn fallocate(&self, fd: BorrowedFd<'_>, mode: u32, offset: u64, length: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(fd, FallocateFlags::from_bits_retain(mode), offset, length)?)
+        let mode = FallocateFlags::from_bits_retain(mode);
+        Ok(sys::as_nobody(|| rustix::fs::fallocate(fd, mode, offset, length))?)
     }
 
     fn seek(&self, fd: BorrowedFd<'_>, offset: u64, hole: bool) -> io::Result<u64> {
@@ -308,7 +311,8 @@ impl DiskIo for RealDisk {
         mut to_at: u64,
         length: usize,
     ) -> io::Result<usize> {
-        Ok(rustix::fs::copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), length)?)
+        let copy = || rustix::fs::copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), length);
+        Ok(sys::as_nobody(copy)?)
     }
 
     fn get_xattr(&self, fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
