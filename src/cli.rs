@@ -88,6 +88,9 @@ struct MountArgs {
     /// Stay in the foreground
     #[arg(short = 'f', long)]
     foreground: bool,
+    /// Make the mount point if it is missing, as a mount unit does
+    #[arg(long)]
+    mkdir: bool,
     /// Started by `mount` without -f: the answer goes to standard output
     #[arg(long, hide = true)]
     background_child: bool,

@@ -4,10 +4,13 @@
 //! it says when it is ready (`crate::ready`). The starter returns only then.
 
 use std::ffi::OsStr;
+use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{MountArgs, process};
@@ -75,6 +78,12 @@ fn serve(args: &MountArgs, ready: Ready) -> Result<(), SetupError> {
     if let Some(shown) = &args.shown_source {
         config.show_source_as(shown);
     }
+    if args.mkdir {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(&config.mountpoint);
+        // A dead mount there cannot be looked at; the daemon takes it away.
+        made.or_else(|error| if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) { Ok(()) } else { Err(error) })
+            .map_err(|error| SetupError::io("make", &config.mountpoint, error))?;
+    }
     daemon::run(config, ready)
 }
 
@@ -99,6 +108,9 @@ fn start(args: &MountArgs) -> Result<(), SetupError> {
     }
     if let Some(shown) = &args.shown_source {
         command.arg("--shown-source").arg(shown);
+    }
+    if args.mkdir {
+        command.arg("--mkdir");
     }
     command.arg("--").arg(&args.source);
     command.args(args.mountpoint.as_deref().map(AsRef::<OsStr>::as_ref));

@@ -138,6 +138,7 @@ fn mount_line(line: &MountLine) -> Result<(), SetupError> {
         shown_source: Some(line.what.clone()),
         mountpoint: Some(line.mountpoint.clone()),
         options: words.own.iter().map(|word| escaped(word)).collect(),
+        mkdir: false,
         foreground: false,
         background_child: false,
     };
