@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # sourced; its users use the variables
+# shellcheck shell=bash disable=SC2016,SC2034,SC2100 # sourced: its users use the variables; not arithmetic but a name
 # Assertions inside the lab, a line each: `ok N - WHAT` or `not ok N - WHAT`.
 unit=mnt-kvcache.mount
 mnt=/mnt/kvcache

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Runs inside the lab: the units under a real systemd. $1 is the clone, $2 the folder of LMCache's connector.
-# shellcheck disable=SC2016 # conditions are evaluated later
+# Runs inside the lab: the units under a real systemd. $1 is the clone, $2 the folder of LMCache's connector, $3 the package.
+# shellcheck disable=SC2016,SC2034,SC2119 # conditions are evaluated later, and name what only they use
 # shellcheck source=tests/systemd/lib.sh
 . "$1/tests/systemd/lib.sh"
 clone=$1
 export FS_NATIVE_DIR=$2
+package=$3
 
 check "install puts everything in place" "$clone/scripts/install && [ -x /sbin/mount.fuse.kvspan ] && systemctl cat $unit"
 [ "$failed" = 0 ] || exit 1
@@ -112,7 +113,7 @@ printf '[Service]\nWatchdogSec=2s\n' >/etc/systemd/system/kvspan@.service.d/quic
 systemctl daemon-reload
 main() { show $service MainPID; }
 # replaced PID: another one serves.
-replaced() { [ "$(main)" != 0 ] && [ "$(main)" != "$1" ] && answers; }
+replaced() { local now; now=$(main) && [ "$now" != 0 ] && [ "$now" != "$1" ] && answers; }
 check "the service is started when the mount answers, and others see it" 'systemctl start $service && answers && [ "$(cat $mnt/k)" = hit ] && echo s >$mnt/s'
 check "the service's daemon has no more than it needs" 'keeps_little'
 check "it comes back after kill -9" 'pid=$(main); kill -9 $pid; until_true 20 "replaced $pid" && [ "$(cat $mnt/k)" = hit ]'
@@ -129,4 +130,13 @@ check "LMCache's connector goes on through restarts of the unit, without a wrong
 systemctl stop client.service $unit
 
 check "uninstall takes everything away again" "$clone/scripts/uninstall && [ ! -e /usr/bin/kvspan ] && [ ! -e /sbin/mount.fuse.kvspan ] && [ ! -e /usr/lib/systemd/system/$unit ] && [ -e /etc/kvspan/kvcache.toml ]"
+
+# ---- the package -------------------------------------------------------------------------------------------------------
+check "the package installs, and the unit starts from it" 'dpkg -i $package && systemctl start $unit && [ "$(cat $mnt/k)" = hit ]'
+check "an upgrade leaves the mounted volume alone, and a restart takes the new program" \
+  'pid=$(daemons); dpkg -i $package && [ "$(daemons)" = "$pid" ] && [ "$(cat $mnt/k)" = hit ] && systemctl restart $unit && [ "$(cat $mnt/k)" = hit ]'
+check "a removal is refused while somebody has a file open, and the holder is named" '(exec 8<$mnt/k; ! dpkg -r kvspan) && answers && grep -q bash /tmp/said'
+check "a removal unmounts and leaves what the operator wrote" \
+  'dpkg -r kvspan && ! daemons && ! mountpoint -q $mnt && [ ! -e /usr/bin/kvspan ] && [ ! -e /usr/sbin/mount.fuse.kvspan ] && [ -e /etc/kvspan/kvcache.toml ] && [ -e /srv/a/kvcache/.kvspan/label.json ]'
+check "a purge leaves nothing but the disks" 'dpkg -P kvspan && [ ! -e /etc/kvspan/kvcache.toml ]'
 verdict
