@@ -81,8 +81,10 @@ fn serve(args: &MountArgs, ready: Ready) -> Result<(), SetupError> {
     if args.mkdir {
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&config.mountpoint);
         // A dead mount there cannot be looked at; the daemon takes it away.
-        made.or_else(|error| if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) { Ok(()) } else { Err(error) })
-            .map_err(|error| SetupError::io("make", &config.mountpoint, error))?;
+        made.or_else(
+            |error| if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) { Ok(()) } else { Err(error) },
+        )
+        .map_err(|error| SetupError::io("make", &config.mountpoint, error))?;
     }
     daemon::run(config, ready)
 }

@@ -72,6 +72,14 @@ kvspan init /srv/a/other /srv/b/other >/dev/null
 sed 's/kvcache/other/g' /usr/lib/systemd/system/$unit >/etc/systemd/system/mnt-other.mount
 systemctl daemon-reload
 check "two volumes at once" 'systemctl start mnt-other.mount && answers /mnt/other && answers && echo 2 >/mnt/other/k && [ "$(cat $mnt/k)" = hit ] && [ "$(daemons | wc -l)" = 2 ] && systemctl stop mnt-other.mount && answers'
+rm /etc/systemd/system/mnt-other.mount
+echo 'kvspan:other /mnt/other fuse.kvspan nofail,noatime,x-systemd.requires-mounts-for=/srv/a,x-systemd.requires-mounts-for=/srv/b 0 0' >>/etc/fstab
+systemctl daemon-reload
+check "a line in fstab is a unit that comes after its disks" \
+  'for d in a b; do show mnt-other.mount After | grep -qw srv-$d.mount || exit 1; done; systemctl start mnt-other.mount && [ "$(cat /mnt/other/k)" = 2 ]'
+check "mount -a finds it mounted" 'pids=$(daemons); mount -a && [ "$(daemons)" = "$pids" ] && systemctl stop mnt-other.mount'
+sed -i /kvspan:other/d /etc/fstab
+systemctl daemon-reload
 systemctl stop $unit
 umount /srv/b
 printf '[Unit]\nRequiresMountsFor=/srv/a\nAfter=srv-b.mount\n' >/etc/systemd/system/$unit.d/disks.conf
