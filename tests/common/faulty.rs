@@ -250,6 +250,11 @@ impl Faults {
         state.broken_listing.as_ref().filter(|(broken, _)| broken == path).map(|(_, names)| *names)
     }
 
+    /// The file with this inode number was born then, whatever the file system says.
+    pub fn set_birth(&self, inode: u64, birth_ns: i64) {
+        self.state.lock().births.insert(inode, birth_ns);
+    }
+
     fn born(&self, inode: u64) {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mut state = self.state.lock();
