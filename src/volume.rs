@@ -121,6 +121,8 @@ struct Shared {
     recent: Vec<Ino>,
     /// Files that were written since the last sync, whose room may still change.
     unmeasured: Vec<Ino>,
+    /// Of those, files that took more room at their close than they need.
+    swollen: Vec<Ino>,
     /// Files that may still be mapped although no handle is open.
     mapped: LruCache<Ino, ()>,
     readings: readings::Readings,
@@ -190,6 +192,7 @@ impl Volume {
             unsettled: HashSet::new(),
             recent: Vec::new(),
             unmeasured: Vec::new(),
+            swollen: Vec::new(),
             mapped: LruCache::new(settle::MAX_MAPPED),
             readings: readings::Readings::default(),
         };

@@ -115,3 +115,22 @@ fn a_name_used_a_moment_ago_stays_while_a_colder_one_is_there() {
     let young = (50..100).filter(|n| rig.lookup(&format!("k{n}.data")).is_ok()).count();
     assert_eq!(young, 50, "names within the grace time went before colder ones");
 }
+
+#[test]
+fn what_a_file_system_allocates_ahead_of_a_writer_evicts_nothing_once_the_file_is_closed() {
+    let disk = LoopDisk::new("512M", &["mkfs.xfs", "-q", "-f"]);
+    let rig = Rig::build(vec![disk.path()], Amount::Percent(95.0), |_, real| Box::new(real));
+    rig.scan();
+    for n in 0..19 {
+        let temp = format!("k{n}.tmp");
+        let opened = rig.create(&temp).expect("a temp file");
+        // As `head` writes: many small appends.
+        (0..256u64).for_each(|part| rig.fs.write(opened.handle, &[1; 64 << 10], part << 16).expect("a write"));
+        rig.rename(&temp, &format!("k{n}.data")).expect("a publish");
+        let handle = opened.handle;
+        drop(opened);
+        rig.fs.close(handle);
+        assert_eq!(rig.fs.volume().used_bytes(DiskNo(0)), rig.du(0));
+        assert_eq!(rig.evict(), 0, "304 MiB fit");
+    }
+}

@@ -61,4 +61,11 @@ impl Attr {
     pub fn bytes_on_disk(&self) -> u64 {
         self.blocks_512.saturating_mul(512)
     }
+
+    /// Whether the disk holds more for the file than its bytes need, beyond some blocks that find them: allocated ahead of
+    /// a writer, or reserved.
+    pub fn is_swollen(&self) -> bool {
+        const TO_FIND_THEM: u64 = 64 << 10;
+        self.bytes_on_disk() > self.size_bytes.saturating_add(TO_FIND_THEM)
+    }
 }

@@ -49,6 +49,10 @@ impl Volume {
         self.refresh_room(no);
         let mut gone = 0;
         let mut fruitless = 0;
+        if self.pressure(no).is_none() {
+            return 0;
+        }
+        self.settle_swollen(no);
         let Some(mut pressure) = self.pressure(no) else {
             return 0;
         };
@@ -102,6 +106,7 @@ impl Volume {
         if self.has_headroom(no) {
             return true;
         }
+        self.settle_swollen(no);
         self.wake_evictor(no);
         let scope = if self.is_at_own_limit(no) { Scope::Disk } else { Scope::FileSystem };
         let began = Instant::now();

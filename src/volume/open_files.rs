@@ -245,8 +245,8 @@ impl Volume {
         let (handles, writers) = (open.handles, open.writers);
         if was_writer && let Some(entry) = entry {
             shared.remove_writer(entry.disk, ino);
-            let size_bytes = shared.index.get(ino).map_or(0, |entry| entry.attr.bytes_on_disk());
-            shared.sizes.add(size_bytes);
+            let attr = shared.index.get(ino).map_or(entry.attr, |entry| entry.attr);
+            shared.sizes.add(if attr.is_swollen() { attr.size_bytes } else { attr.bytes_on_disk() });
         }
         if writers == 0 {
             shared.index.set_writing(ino, false);
@@ -257,9 +257,13 @@ impl Volume {
         if access.read && access.write {
             shared.note_mapped(ino);
         }
+        let swollen = was_writer && writers == 0 && shared.note_swollen(ino);
         let last = if handles == 0 { shared.close_last(ino) } else { None };
         drop(shared);
         self.drop_later(last);
+        if swollen && let Some(entry) = entry {
+            self.settle_swollen(entry.disk);
+        }
     }
 
     /// A file that is about to be replaced stays open while the kernel knows it: a client that found the old file is

@@ -13,6 +13,8 @@ use super::{Shared, Volume};
 /// Files that are looked at again because they may be mapped: those that were last closed of all that were open for both
 /// reading and writing, which a map that writes needs. The kernel tells of no map, and of the end of none.
 pub(super) const MAX_MAPPED: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
+/// Files that took more room at their close than they need and are looked at before anything is evicted for them.
+const MAX_SWOLLEN: usize = 1024;
 /// Files that wait to be read again; any more stay as they were at their close.
 const MAX_UNSETTLED: usize = 1 << 20;
 
@@ -21,6 +23,16 @@ impl Shared {
     pub(super) fn note_unmeasured(&mut self, inodes: impl IntoIterator<Item = Ino>) {
         let left = MAX_UNSETTLED.saturating_sub(self.unmeasured.len());
         self.unmeasured.extend(inodes.into_iter().take(left));
+    }
+
+    /// Notes a file that its writers have closed, if it takes more room than it needs: XFS takes back what it allocated
+    /// ahead when the last of them has really gone, which may be a moment later. Whether it was noted.
+    pub(super) fn note_swollen(&mut self, ino: Ino) -> bool {
+        let swollen = self.index.get(ino).is_some_and(|entry| entry.linked && entry.attr.is_swollen());
+        if swollen && self.swollen.len() < MAX_SWOLLEN {
+            self.swollen.push(ino);
+        }
+        swollen
     }
 
     /// Notes a file that may be mapped although its handle is closed.
@@ -48,7 +60,27 @@ impl Volume {
         for ino in mapped.into_iter().filter(|ino| disk_of(*ino) == Some(no)) {
             self.look_again(no, ino);
         }
-        self.shared.lock().note_unmeasured(later);
+        let mut shared = self.shared.lock();
+        shared.note_unmeasured(later);
+        // What it still takes it needs.
+        shared.swollen.clear();
+    }
+
+    /// Looks again at the files of a disk that took more room at their close than they need, before their room is believed.
+    /// What still takes it is looked at again, until the next sync.
+    pub(super) fn settle_swollen(&self, no: DiskNo) {
+        let swollen = {
+            let mut shared = self.shared.lock();
+            let swollen = std::mem::take(&mut shared.swollen);
+            let is_here = |ino: &Ino| shared.index.get(*ino).is_some_and(|entry| entry.disk == no);
+            let (here, others): (Vec<Ino>, Vec<Ino>) = swollen.into_iter().partition(is_here);
+            shared.swollen = others;
+            here
+        };
+        for ino in swollen {
+            self.look_again(no, ino);
+            self.shared.lock().note_swollen(ino);
+        }
     }
 
     /// The entry of a file that may be mapped, brought up to date unless somebody is at work on it.
