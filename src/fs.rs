@@ -56,6 +56,8 @@ pub struct OpenedFile {
     pub fd: Arc<OwnedFd>,
     /// What the layer above keeps with the open file, shared by all its handles.
     pub attached: Arc<Attached>,
+    /// It is not as it was known: whoever remembers its attributes must ask again.
+    pub is_news: bool,
 }
 
 /// `statfs` of the volume, in blocks of 4096 bytes.
@@ -235,12 +237,12 @@ impl CacheFs {
     }
 
     fn keep(&self, opened: Opened, access: Access) -> OpenedFile {
-        let Opened { entry, fd, attached } = opened;
+        let Opened { entry, fd, attached, is_news } = opened;
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let owed_errno = AtomicI32::new(0);
         let kept = Handle { ino: entry.ino, fd: Arc::clone(&fd), disk: entry.disk, access, owed_errno };
         self.handles.lock().insert(handle, Arc::new(kept));
-        OpenedFile { handle, entry, fd, attached }
+        OpenedFile { handle, entry, fd, attached, is_news }
     }
 
     /// Refuses an open file that is not a regular one: somebody swapped it behind our back.

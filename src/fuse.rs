@@ -245,6 +245,11 @@ impl Filesystem for Glue {
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = match self.fs.open_as(Ino(ino.0), open_intent(flags.0), request.uid()) {
+            // The kernel then looks the name up again, learns the new size, and opens once more.
+            Ok(opened) if opened.is_news => {
+                self.fs.close(opened.handle);
+                return reply.error(Errno::ESTALE);
+            }
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(&error)),
         };

@@ -148,6 +148,8 @@ pub struct Opened {
     pub fd: Arc<OwnedFd>,
     /// What the layer above keeps with the open file.
     pub attached: Arc<Attached>,
+    /// It is not as the index knew it: somebody has changed or replaced it behind our back.
+    pub is_news: bool,
 }
 
 /// Who a new file or directory belongs to, and its permission bits.

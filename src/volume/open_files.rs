@@ -16,9 +16,10 @@ use rustix::io::Errno;
 
 use super::attr::{Ino, Kind};
 use super::deferred::LastReference;
-use super::disk::{Access, FoundKind};
+use super::disk::{Access, FoundKind, FoundStat};
 use super::files::{is, is_gone};
 use super::index::Entry;
+use super::readings::Reading;
 use super::record::now;
 use super::record::rule::{Clock, FileId};
 use super::{Opened, Shared, Volume, now_ns};
@@ -115,7 +116,7 @@ impl Shared {
         self.index.set_pinned(entry.ino, true);
         let open = self.open.entry(entry.ino).or_insert(OpenFile::new(fd, true));
         open.add_handle(true);
-        let opened = Opened { entry, fd: Arc::clone(&open.fd), attached: Arc::clone(&open.attached) };
+        let opened = Opened { entry, fd: Arc::clone(&open.fd), attached: Arc::clone(&open.attached), is_news: false };
         self.add_writer(entry.disk, entry.ino);
         opened
     }
@@ -139,14 +140,17 @@ impl Volume {
             self.ready_to_write(entry.disk)?;
         }
         let path = self.path(ino).ok_or(Error::Stale)?;
-        let file = match self.reopen_kept(&entry, &path, access) {
-            Some(file) => file,
-            None => OpenFile::new(self.open_on_disk(&entry, &path, access)?, access.write),
+        let (file, found) = match self.reopen_kept(&entry, &path, access) {
+            Some(reopened) => reopened,
+            None => self.open_on_disk(&entry, &path, access)?,
         };
-        self.count_open(ino, Some(file), access)
+        let opened = self.count_open(ino, Some(file), access)?;
+        Ok(Opened { is_news: found, ..opened })
     }
 
-    fn open_on_disk(&self, entry: &Entry, path: &[u8], access: Access) -> Result<OwnedFd> {
+    /// Opens a file that is not open, and looks at it: somebody may have changed or replaced it behind our back, and a
+    /// size from before would cut it short. Whether it is another one than the index knew.
+    fn open_on_disk(&self, entry: &Entry, path: &[u8], access: Access) -> Result<(OpenFile, bool)> {
         let disk = self.disk(entry.disk)?;
         // A writer's file is opened for both: one fd then serves later reads, fallocate and copies.
         let wanted = Access { read: true, write: access.write };
@@ -156,7 +160,9 @@ impl Volume {
             }
             opened => opened,
         };
-        opened.map_err(|error| {
+        let reading = self.begin_reading(entry.ino);
+        let looked = opened.and_then(|fd| disk.io.stat_fd(fd.as_fd()).map(|found| (fd, found)));
+        let (fd, found) = looked.map_err(|error| {
             if is_gone(&error) {
                 self.forget_entry(entry.ino);
                 return Error::NotFound;
@@ -166,23 +172,28 @@ impl Volume {
                 return Error::NotFound;
             }
             Error::disk(entry.disk, error)
-        })
+        })?;
+        let file = OpenFile { id: Some(found.stamps().id), ..OpenFile::new(fd, access.write) };
+        Ok((file, self.take_over(entry, &found, reading)))
     }
 
-    /// The file as it was kept open, if a reader wants it and it is still the one that its disk has under the name.
-    fn reopen_kept(&self, entry: &Entry, path: &[u8], access: Access) -> Option<OpenFile> {
-        let mut kept = self.shared.lock().kept.take(entry.ino)?;
+    /// The file as it was kept open, if a reader wants it and it is still the one that its disk has under the name; and
+    /// whether it has been changed.
+    fn reopen_kept(&self, entry: &Entry, path: &[u8], access: Access) -> Option<(OpenFile, bool)> {
+        let kept = self.shared.lock().kept.take(entry.ino)?;
         if access.write {
             return None;
         }
-        let io = &self.disk(entry.disk).ok()?.io;
-        let here = io.stat(path).ok().filter(|here| here.kind == FoundKind::File)?;
-        let id = match kept.id {
-            Some(id) => id,
-            None => io.stat_fd(kept.fd.as_fd()).ok()?.stamps().id,
-        };
-        kept.id = Some(id);
-        (here.stamps().id == id).then_some(kept)
+        let reading = self.begin_reading(entry.ino);
+        let here = self.disk(entry.disk).ok()?.io.stat(path).ok()?;
+        let is_same = here.kind == FoundKind::File && kept.id == Some(here.stamps().id);
+        is_same.then(|| (kept, self.take_over(entry, &here, reading)))
+    }
+
+    /// Takes over what was changed on a file behind our back. Whether the kernel must ask again before it is read.
+    fn take_over(&self, entry: &Entry, found: &FoundStat, reading: Reading<'_>) -> bool {
+        let moved = (found.attr.size_bytes, found.attr.mtime_ns) != (entry.attr.size_bytes, entry.attr.mtime_ns);
+        self.refresh_file(entry, found, reading) && moved
     }
 
     /// Joins handles that are open already, if one fd serves all.
@@ -215,7 +226,7 @@ impl Volume {
             }
         };
         open.add_handle(access.write);
-        let opened = Opened { entry, fd: Arc::clone(&open.fd), attached: Arc::clone(&open.attached) };
+        let opened = Opened { entry, fd: Arc::clone(&open.fd), attached: Arc::clone(&open.attached), is_news: false };
         if access.write {
             shared.add_writer(entry.disk, ino);
         }

@@ -375,7 +375,7 @@ impl Volume {
 
     /// Takes over what was changed on a file behind our back; its last use and its place stay. A file that is open for
     /// writing is always read live. The caller holds the name.
-    fn refresh_file(&self, entry: &Entry, stat: &FoundStat, reading: Reading<'_>) -> bool {
+    pub(super) fn refresh_file(&self, entry: &Entry, stat: &FoundStat, reading: Reading<'_>) -> bool {
         let mut shared = self.shared.lock();
         if !reading.end_as_latest(&mut shared) || shared.writers_of(entry.ino) > 0 {
             return false;

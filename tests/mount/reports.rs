@@ -18,6 +18,7 @@ in_both_io_modes! {
     o_direct_from_and_to_unaligned_memory_gives_what_the_disk_gives,
     a_file_that_was_cut_short_on_its_disk_reads_short_through_the_mount,
     a_file_that_was_removed_from_its_disk_is_a_miss_and_not_listed,
+    a_file_that_was_replaced_or_grew_on_its_disk_loads_whole_at_once,
     handles_closed_during_reads_and_syncs_are_given_back,
 }
 
@@ -133,6 +134,26 @@ fn a_file_that_was_removed_from_its_disk_is_a_miss_and_not_listed(io: Io) {
     }
     wait_until("usage is that of the disks", || rig.status()["used_bytes"] == 20 * 8192 + 10 * 4096);
     wait_until("what was loaded is all that stays open", || rig.open_fds() <= before + 10);
+}
+
+fn a_file_that_was_replaced_or_grew_on_its_disk_loads_whole_at_once(io: Io) {
+    let rig = Rig::mounted(2, io);
+    fs::write(rig.path("k.data"), pattern(1, 100_000)).expect("a store");
+    let backing = rig.backing("k.data");
+    for (bytes, in_place) in [(pattern(2, 234_567), false), (pattern(2, 300_000), true), (pattern(3, 50_000), false)] {
+        // Known to the kernel, sizes and all.
+        let known = fs::read(rig.path("k.data")).expect("a load").len();
+        assert_eq!(fs::metadata(rig.path("k.data")).expect("stat").len(), known as u64);
+        if in_place {
+            fs::write(&backing, &bytes).expect("changed on the disk");
+        } else {
+            fs::write(rig.outside("new"), &bytes).expect("a file");
+            fs::copy(rig.outside("new"), backing.with_file_name("new")).expect("a copy");
+            fs::rename(backing.with_file_name("new"), &backing).expect("replaced on the disk");
+        }
+        assert_same(&fs::read(rig.path("k.data")).expect("a load"), &bytes, "the file as it is now");
+        assert_eq!(fs::metadata(rig.path("k.data")).expect("stat").len(), bytes.len() as u64);
+    }
 }
 
 fn handles_closed_during_reads_and_syncs_are_given_back(io: Io) {
