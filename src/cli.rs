@@ -82,7 +82,7 @@ struct MountArgs {
     shown_source: Option<std::ffi::OsString>,
     /// Where to mount; may be left out if the TOML file says it
     mountpoint: Option<PathBuf>,
-    /// Options, comma separated; they win over a TOML file
+    /// Options, comma separated; they win over a TOML file, but for a limit or reserve of one disk
     #[arg(short = 'o', value_name = "OPT,...")]
     options: Vec<String>,
     /// Stay in the foreground

@@ -14,6 +14,9 @@ use super::{Shared, Volume, now_ns};
 /// at which access times are written, where that is shorter.
 pub const FRESH: Duration = Duration::from_secs(60);
 
+/// How far a file system's stamp may be ahead of the clock that we read.
+const AHEAD_NS: i64 = 1_000_000_000;
+
 impl Shared {
     /// Notes a use of a file. On probation it stays off the disk, where the atime of the publish is what says after a
     /// restart that the file was not used.
@@ -71,7 +74,9 @@ impl Volume {
                 return Flushed::Later;
             };
             let fresh_ns = i64::try_from(fresh.as_nanos()).unwrap_or(i64::MAX);
-            if now_ns().saturating_sub(entry.attr.ctime_ns) < fresh_ns && entry.attr.ctime_ns <= now_ns() {
+            let age_ns = now_ns().saturating_sub(entry.attr.ctime_ns);
+            // A disk may stamp a tick ahead of our clock; what lies further in the future says nothing.
+            if fresh_ns > 0 && age_ns > -AHEAD_NS && age_ns < fresh_ns {
                 return Flushed::Later;
             }
             shared.index.clear_recent(ino);
