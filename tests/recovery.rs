@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use common::faulty::{Call, Faults, FaultyDisk};
-use common::{READ, Rig, WRITE, is, names_in};
+use common::{READ, Rig, WRITE, is, names_in, pause};
 use kvspan::volume::attr::{DiskNo, Ino};
 use kvspan::volume::rescan::{RescanReport, rescan_disk};
 use rustix::io::Errno;
@@ -37,11 +37,6 @@ fn ago(seconds: u64) -> SystemTime {
 fn by_recency(rig: &Rig, disk: usize) -> Vec<String> {
     let names = rig.fs.volume().names_from_cold(DiskNo(disk as u8));
     names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
-}
-
-/// Lets the next birth be later than the last one also for a file system with a coarse clock.
-fn pause() {
-    std::thread::sleep(Duration::from_millis(20));
 }
 
 #[test]

@@ -331,6 +331,7 @@ fn a_rename_that_was_finished_without_a_disk_is_not_forgotten_when_its_directory
     let (_, lab) = begun.next().expect("a record that the last disk has not got");
     let rest = lab.mount(&[0, 1]);
     for n in (0..FILES).filter(|n| n % DISKS != 2) {
+        common::pause();
         rest.unlink(&format!("b/{}", Lab::name(n))).expect("an unlink");
     }
     rest.rmdir("b/s").and(rest.rmdir("b")).expect("an empty directory");
@@ -362,6 +363,7 @@ fn a_rename_that_waits_for_a_disk_that_was_taken_out_hinders_no_other() {
 #[test]
 fn a_directory_keeps_its_name_until_a_disk_that_is_back_knows_what_was_unlinked_in_it() {
     let lab = Lab::prepared(CASES[0]);
+    common::pause();
     let rest = lab.mount(&[0, 1]);
     rest.write("a/k2", b"younger").and(rest.unlink("a/k2")).expect("an unlink of what the missing disk has too");
     rest.fs.volume().flush_removed();

@@ -368,6 +368,11 @@ impl Drop for Rig {
     }
 }
 
+/// Lets the next birth or removal be later than the last one also for a file system or a clock that is coarse.
+pub fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
 /// Whether an operation failed with this error.
 pub fn is<T>(result: &Result<T>, errno: rustix::io::Errno) -> bool {
     result.as_ref().is_err_and(|error: &Error| error.errno() == errno.raw_os_error())
