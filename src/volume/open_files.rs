@@ -268,12 +268,12 @@ impl Volume {
         if access.read && access.write {
             shared.note_mapped(ino);
         }
-        let swollen = was_writer && writers == 0 && shared.note_swollen(ino);
+        let swollen = was_writer && writers == 0 && shared.is_swollen(ino);
         let last = if handles == 0 { shared.close_last(ino) } else { None };
         drop(shared);
         self.drop_later(last);
         if swollen && let Some(entry) = entry {
-            self.settle_swollen(entry.disk);
+            self.settle_closed_swollen(entry.disk, ino);
         }
     }
 

@@ -26,13 +26,26 @@ impl Shared {
     }
 
     /// Notes a file that its writers have closed, if it takes more room than it needs: XFS takes back what it allocated
-    /// ahead when the last of them has really gone, which may be a moment later. Whether it was noted.
-    pub(super) fn note_swollen(&mut self, ino: Ino) -> bool {
-        let swollen = self.index.get(ino).is_some_and(|entry| entry.linked && entry.attr.is_swollen());
-        if swollen && self.swollen.len() < MAX_SWOLLEN {
+    /// ahead when the last of them has really gone, which may be a moment later.
+    fn note_swollen(&mut self, ino: Ino) {
+        if self.is_swollen(ino) && self.swollen.len() < MAX_SWOLLEN {
             self.swollen.push(ino);
         }
-        swollen
+    }
+
+    /// Whether a file that has a name takes more room than it needs.
+    pub(super) fn is_swollen(&self, ino: Ino) -> bool {
+        self.index.get(ino).is_some_and(|entry| entry.linked && entry.attr.is_swollen())
+    }
+
+    /// Takes the files of a disk that were noted so.
+    fn take_swollen(&mut self, no: DiskNo) -> Vec<Ino> {
+        let index = &self.index;
+        let (here, others) = std::mem::take(&mut self.swollen)
+            .into_iter()
+            .partition(|ino| index.get(*ino).is_none_or(|entry| entry.disk == no));
+        self.swollen = others;
+        here
     }
 
     /// Notes a file that may be mapped although its handle is closed.
@@ -46,6 +59,8 @@ impl Volume {
     pub(super) fn settle_sizes(&self, no: DiskNo) {
         let (written, mapped) = {
             let mut shared = self.shared.lock();
+            // What they still take after the sync they need.
+            shared.take_swollen(no);
             let mapped: Vec<Ino> = shared.mapped.iter().map(|(ino, ())| *ino).collect();
             (std::mem::take(&mut shared.unmeasured), mapped)
         };
@@ -60,26 +75,21 @@ impl Volume {
         for ino in mapped.into_iter().filter(|ino| disk_of(*ino) == Some(no)) {
             self.look_again(no, ino);
         }
-        let mut shared = self.shared.lock();
-        shared.note_unmeasured(later);
-        // What it still takes it needs.
-        shared.swollen.clear();
+        self.shared.lock().note_unmeasured(later);
+    }
+
+    /// A file was closed that takes more room than it needs: looks at it again now, and before it counts if it still does.
+    pub(super) fn settle_closed_swollen(&self, no: DiskNo, ino: Ino) {
+        self.look_again(no, ino);
+        self.shared.lock().note_swollen(ino);
     }
 
     /// Looks again at the files of a disk that took more room at their close than they need, before their room is believed.
     /// What still takes it is looked at again, until the next sync.
     pub(super) fn settle_swollen(&self, no: DiskNo) {
-        let swollen = {
-            let mut shared = self.shared.lock();
-            let swollen = std::mem::take(&mut shared.swollen);
-            let is_here = |ino: &Ino| shared.index.get(*ino).is_some_and(|entry| entry.disk == no);
-            let (here, others): (Vec<Ino>, Vec<Ino>) = swollen.into_iter().partition(is_here);
-            shared.swollen = others;
-            here
-        };
+        let swollen = self.shared.lock().take_swollen(no);
         for ino in swollen {
-            self.look_again(no, ino);
-            self.shared.lock().note_swollen(ino);
+            self.settle_closed_swollen(no, ino);
         }
     }
 
